@@ -1,13 +1,16 @@
 """How much of the speed of local shards is left over a network?
 
 An epoch of JPEG images from tar shards -> RandomResizedCrop(224) -> flip -> batches of 256: shards on this machine, in the page
-cache; and the same shards from a loopback server that answers every request 20 ms late, over HTTP and, where moto is installed,
-from its S3 server. Both shuffles, of all samples (``global``) and of 1,000 (``window``); without a cache, with a new and empty
-one for every epoch (``cold``), and with a full one (``warm``). An epoch is measured from the making of its loader to its last
-batch; shards are opened before. ``raw`` is what the server can give: all its bytes in parallel downloads, nothing done with them.
+cache; and the same shards from a loopback server that answers every request 20 ms late: over HTTP (``http``), and with obstore as
+objects of S3, from that same server (``s3-plain``) and, where it is installed, from moto (``s3``). Both shuffles, of all samples
+(``global``) and of 1,000 (``window``); without a cache, with a new and empty one for every epoch (``cold``), and with a full one
+(``warm``). An epoch is measured from the making of its loader to its last batch, for local shards too; shards are opened before.
+``raw`` is what the server can give: all its bytes in parallel downloads, nothing done with them.
 
-The server runs on the same cores: `server` says what it took of them. `client` compares single reads by our client with the same
-reads by urllib3 (clients.py).
+The server runs on the same cores: `work` says what it took of them, and what the loader took, per image. By that alone, and so
+hardly by what else the machine does, `of_local_by_cpu` compares: the local loader's time on cores with the sum of both, and
+without the server's share, as if it were elsewhere. `client` compares single reads by our client with the same reads by urllib3
+(clients.py).
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import resource
 import shutil
 import tempfile
 import threading
@@ -31,20 +35,18 @@ import stoker
 from clients import compare_clients
 from measure import SEED, Comparison, Entry, available, compare, make_parser, median, note, ratio, report, usable_cores
 from ours import OPS
-from s3_server import BUCKET, serving_s3
-from slow_server import ask_stats, serving
+from s3_server import look_for_s3_at, serving_s3
+from slow_server import BUCKET, ask_stats, serving
 from stoker.storage.open import open_blob
 
 ORDERS = {"global": None, "window": 1000}
 CACHES = ("none", "cold", "warm")
-#: files that the images are packed into
-SHARDS = 16
 #: downloads at once, and bytes of each, of `raw`
-DOWNLOADS, DOWNLOAD_BYTES = 8, 4 << 20
+DOWNLOADS, DOWNLOAD_BYTES = 16, 4 << 20
 
 
 class Epochs:
-    """A `Take` that runs whole epochs; what the server did meanwhile goes to a file, a line each."""
+    """A `Take` that runs whole epochs; what it took, and what the server did meanwhile, goes to a file, a line each."""
 
     def __init__(self, source: str, window: int | None, batch: int, server: str | None, cache: str, folder: Path) -> None:
         self._source, self._window, self._batch, self._server, self._cache = source, window, batch, server, cache
@@ -72,14 +74,17 @@ class Epochs:
         return sum(self._counted() for _ in range(count))
 
     def _counted(self) -> int:
-        before, start = ask_stats(self._server) if self._server else {}, time.perf_counter()
+        before, used_s, start = self._served(), _cpu_s(), time.perf_counter()
         rows = self._epoch()
-        if self._server:
-            wall_s, after = time.perf_counter() - start, ask_stats(self._server)
-            told = {"wall_s": wall_s, **{name: after[name] - before[name] for name in after}}
-            with (self._folder / "server.jsonl").open("a") as file:
-                file.write(json.dumps(told) + "\n")
+        told = {"images": rows, "wall_s": time.perf_counter() - start, "own_cpu_s": _cpu_s() - used_s}
+        after = self._served()
+        told |= {name: after[name] - before[name] for name in after}
+        with (self._folder / "work.jsonl").open("a") as file:
+            file.write(json.dumps(told) + "\n")
         return rows
+
+    def _served(self) -> dict[str, float]:
+        return ask_stats(self._server) if self._server else {"requests": 0, "cpu_s": 0.0}
 
     def _epoch(self) -> int:
         assert self._pipeline is not None
@@ -91,9 +96,16 @@ class Epochs:
             shutil.rmtree(self._kept, ignore_errors=True)
 
 
+def _cpu_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
 @contextmanager
 def epochs(source: str, window: int | None, batch: int, server: str | None, cache: str, folder: Path) -> Iterator[Epochs]:
     folder.mkdir()
+    if server is not None:
+        look_for_s3_at(server)
     take = Epochs(source, window, batch, server, cache, folder)
     take.ready()
     try:
@@ -103,8 +115,9 @@ def epochs(source: str, window: int | None, batch: int, server: str | None, cach
 
 
 @contextmanager
-def downloads(urls: list[str], images: int) -> Iterator[Any]:
+def downloads(urls: list[str], images: int, server: str) -> Iterator[Any]:
     """A `Take` that downloads all shards, in as many connections as the loader has, and counts the images in them."""
+    look_for_s3_at(server)
     blobs = [open_blob(url) for url in urls]
     spans = [(blob, start) for blob in blobs for start in range(0, blob.stat().size, DOWNLOAD_BYTES)]
     buffers = threading.local()
@@ -129,11 +142,14 @@ def parse() -> argparse.Namespace:
     parser = make_parser(__doc__)
     data.add_arguments(parser)
     parser.add_argument("--samples", type=int, help="images in an epoch, repeated from those there are (4,000)")
+    parser.add_argument(
+        "--shards", type=int, default=16, help="files they are packed into (16); moto reads all of one for each part of it"
+    )
     parser.add_argument("--batch", type=int, help="images in a batch (256)")
     parser.add_argument("--latency", type=float, default=20, metavar="MS", help="milliseconds before every answer (20)")
     parser.add_argument("--orders", default=",".join(ORDERS), help="which shuffles (default: both)")
     parser.add_argument("--part", choices=["all", "client", "epochs"], default="all", help="what to measure (default: all)")
-    parser.add_argument("--stores", default="http,s3", help="from where (default: http,s3)")
+    parser.add_argument("--stores", default="http,s3-plain,s3", help="from where (default: all)")
     parser.add_argument("--caches", default=",".join(CACHES), help="with which caches (default: all)")
     options = parser.parse_args()
     options.samples = options.samples or (64 if options.quick else 4_000)
@@ -146,7 +162,7 @@ def write(options: argparse.Namespace, folder: Path) -> int:
     """Pack the images, again and again, into shards; returns their bytes."""
     photographs = tuple(Path(path).read_bytes() for path in data.paths_of(data.images_of(options)))
     payloads = shards.Payloads(options.samples, photographs)
-    written = stoker.write_tar(folder / "{}.tar", payloads.samples(), max_samples=-(-options.samples // SHARDS))
+    written = stoker.write_tar(folder / "{}.tar", payloads.samples(), max_samples=-(-options.samples // options.shards))
     shards.warm(folder)
     return written.bytes
 
@@ -165,7 +181,7 @@ def entries(options: argparse.Namespace, folder: Path, servers: dict[str, str], 
             chosen.append(Entry(f"{store} {order} {cache}", epochs, arguments, 1))
     for store in servers:
         urls = [remote[store].format(f"{number:06}") for number in range(last + 1)]
-        chosen.append(Entry(f"raw {store}", downloads, (urls, options.samples), 1))
+        chosen.append(Entry(f"raw {store}", downloads, (urls, options.samples, servers[store]), 1))
     return chosen
 
 
@@ -178,16 +194,28 @@ def shares(result: Comparison) -> dict[str, float]:
     }
 
 
-def server_work(private: Path) -> dict[str, dict[str, float]]:
-    """What the server did in an epoch, warm-up left out: requests, and how many cores it was busy on."""
+def work_of(private: Path) -> dict[str, dict[str, float]]:
+    """What an epoch took, warm-up left out: requests, the server's cores, and microseconds on a core per image."""
     found = {}
-    for file in sorted(private.glob("*/server.jsonl")):
+    for file in sorted(private.glob("*/work.jsonl")):
         lines: list[dict[str, Any]] = [json.loads(line) for line in file.read_text().splitlines()][1:]
         found[file.parent.name] = {
             "requests_an_epoch": median(line["requests"] for line in lines),
-            "cores": median(line["cpu_s"] / line["wall_s"] for line in lines),
+            "server_cores": median(line["cpu_s"] / line["wall_s"] for line in lines),
+            "server_us": median(line["cpu_s"] / line["images"] * 1e6 for line in lines),
+            "loader_us": median(line["own_cpu_s"] / line["images"] * 1e6 for line in lines),
         }
     return found
+
+
+def shares_by_cpu(work: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
+    """The local loader's time on cores as a part of that of each, with the server's and without."""
+    return {
+        name: {"with_server": local / (took["loader_us"] + took["server_us"]), "without": local / took["loader_us"]}
+        for name, took in work.items()
+        if not name.startswith("local")
+        for local in [work[f"local-{name.rsplit('-', 2)[1]}"]["loader_us"]]
+    }
 
 
 def measure_epochs(options: argparse.Namespace) -> dict[str, Any]:
@@ -198,15 +226,17 @@ def measure_epochs(options: argparse.Namespace) -> dict[str, Any]:
         size = write(options, folder)
         note(f"{options.samples:,} images in shards of {size / 1e6:.0f} MB together, {options.latency:g} ms before every answer")
         late_s, stores = options.latency / 1000, options.stores.split(",")
-        if "s3" in stores and not (available("moto", ("moto",)) and available("obstore", ("obstore",))):
+        if not available("s3", ("obstore",)):
+            stores = [store for store in stores if store == "http"]
+        elif "s3" in stores and not available("s3", ("moto",)):
             stores.remove("s3")
         with (
-            serving(folder, late_s) if "http" in stores else nullcontext() as http,
-            serving_s3(folder, late_s) if "s3" in stores else nullcontext() as s3,
+            serving(folder, late_s) as files,
+            serving_s3(folder, late_s) if "s3" in stores else nullcontext("") as moto,
         ):
-            servers = {store: address for store, address in (("http", http), ("s3", s3)) if address is not None}
+            servers = {store: moto if store == "s3" else files for store in stores}
             result = compare(entries(options, folder, servers, private), options.rounds)
-        work = server_work(private)
+        work = work_of(private)
     return {
         "images": options.samples,
         "megabytes": size / 1e6,
@@ -215,8 +245,9 @@ def measure_epochs(options: argparse.Namespace) -> dict[str, Any]:
         "threads": usable_cores(),
         "images_per_s": result.medians(),
         "of_local": shares(result),
+        "of_local_by_cpu": shares_by_cpu(work),
         "runs": result.rates,
-        "server": work,
+        "work": work,
         "peak_pss_mb": result.peaks_mb(),
     }
 

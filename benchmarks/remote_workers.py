@@ -1,8 +1,10 @@
-"""What do remote workers cost? Rows of 224 x 224 x 3 made by two of them over loopback, beside the same work done here.
+"""What do remote workers cost? Rows of 224 x 224 x 3 made by two of them on this machine, beside the same work done here.
 
 Crops of JPEGs, where decoding is the limit: two threads of this process against two workers with one thread each, and no rows
 made at home. And rows that are only copied, where the hand-over is the limit: in GB/s, beside raw pyzmq, whose two senders send
-as many bytes in frames as large, and whose receiver copies each to its place in a batch.
+as many bytes in frames as large, and whose receiver copies each to its place in a batch. `remote` is what users get on one
+machine: rows lie in memory that the trainer sees. `tcp` sends them through the socket, as from another machine, over loopback.
+tf.data service has two workers with one thread each, too.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import numpy as np
 
 import data
 from measure import SEED, Entry, Take, compare, endless, make_parser, pull, report
+from peers.tensorflow_service import tf_service
 
 if TYPE_CHECKING:
     import stoker
@@ -82,6 +85,16 @@ def remote(name: str, where: str, rows: int) -> Iterator[Take]:
                 worker.wait()
 
 
+@contextmanager
+def tcp(name: str, where: str, rows: int) -> Iterator[Take]:
+    """The same, without memory that both see."""
+    from stoker.remote.pool_memory import SeenMemory
+
+    SeenMemory.open = lambda at: None  # type: ignore[method-assign, assignment]  # this process measures nothing else
+    with remote(name, where, rows) as take:
+        yield take
+
+
 def send_raw(address: str) -> None:
     """A sender of raw pyzmq, until it is killed."""
     import zmq
@@ -126,6 +139,9 @@ def raw(rows: int) -> Iterator[Take]:
 def parse() -> argparse.Namespace:
     parser = make_parser(__doc__)
     data.add_arguments(parser)
+    parser.add_argument(
+        "--peers", default="tf-service", help="'none': Stoker and pyzmq alone (default: tf-service, if installed)"
+    )
     parser.add_argument("--send-to", metavar="ADDRESS", help=argparse.SUPPRESS)
     return parser.parse_args()
 
@@ -138,31 +154,29 @@ def main() -> None:
     data.warm(data.paths_of(Path(where)))
     batches, copied = (3, 20) if options.quick else (30, 200)
     rounds = 2 if options.quick else options.rounds
-    decoded = compare(
-        [
-            Entry("local", local, ("crops", where, rows), batches, 8),
-            Entry("remote", remote, ("crops", where, rows), batches, 8, ("zmq",)),
-        ],
-        rounds,
-    )
-    handed = compare(
-        [
-            Entry("local", local, ("copies", where, rows), copied, 8),
-            Entry("remote", remote, ("copies", where, rows), copied, 8, ("zmq",)),
-            Entry("raw-pyzmq", raw, (rows,), copied, 8, ("zmq",)),
-        ],
-        rounds,
-    )
+
+    def entries(name: str, count: int) -> list[Entry]:
+        made = [
+            Entry("local", local, (name, where, rows), count, 8),
+            Entry("remote", remote, (name, where, rows), count, 8, ("zmq",)),
+            Entry("tcp", tcp, (name, where, rows), count, 8, ("zmq",)),
+        ]
+        if options.peers == "tf-service":
+            made.append(Entry("tf-service", tf_service, (name, where, BATCH, WORKERS), count, 16, ("tensorflow",)))
+        return made
+
+    decoded = compare(entries("crops", batches), rounds)
+    handed = compare([*entries("copies", copied), Entry("raw-pyzmq", raw, (rows,), copied, 8, ("zmq",))], rounds)
     report(
         "remote_workers",
         options,
         row_bytes=ROW,
         workers=WORKERS,
         images_per_s=decoded.medians(),
-        remote_of_local=1 / decoded.ratios("local")["remote"],
+        of_local={name: 1 / faster for name, faster in decoded.ratios("local").items()},
         hand_over_gb_per_s={name: rate * ROW / 1e9 for name, rate in handed.medians().items()},
-        hand_over_of_raw=handed.ratios("remote").get("raw-pyzmq"),
-        targets={"remote_of_local": 0.85, "hand_over_gb_per_s": 1.5},
+        hand_over_of_others={name: handed.ratios(name) for name in ("remote", "tcp")},
+        targets={"of_local": 0.85, "hand_over_gb_per_s": 1.5},
     )
 
 

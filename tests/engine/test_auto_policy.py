@@ -244,3 +244,12 @@ def test_a_consumer_that_is_elsewhere_for_a_while_tells_nothing_of_a_move() -> N
     assert [policy.see(load) for load in (LOCKED, away, away)] == [None] * 3
     back = [policy.see(faster(LOCKED, 0.5)) for _ in range(2)][-1]
     assert back is not None and back.setting == Setting(0, 2), "it was slower, and goes back"
+
+
+def test_a_fixed_number_of_workers_is_threads_or_as_many_processes() -> None:
+    choice = first_choice(AutoPolicy(2, 4, fixed=True), replace(LOCKED, task_s=1.96))
+    assert choice is not None
+    assert choice.setting == Setting(4, 1)
+    slowed = replace(CALM, slowed=0.5)
+    for load in (COMPUTING, SLEEPING, READING, slowed):
+        assert first_choice(AutoPolicy(16, 16, fixed=True), load) is None

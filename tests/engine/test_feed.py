@@ -439,6 +439,12 @@ def test_what_the_supply_waited_for_is_no_stall_of_the_tasks(passing: Passing) -
         executor.close()
 
 
+def test_very_large_units_are_not_cut_into_very_many_tasks_before_anything_is_learned() -> None:
+    pace = Pace(workers=4, window=8)
+    assert pace.task_rows(64) == 8 and pace.task_rows(6) == 2
+    assert -(-1_000_000 // pace.task_rows(1_000_000)) <= 1100
+
+
 def test_the_pace_cuts_even_tasks_of_about_the_same_time() -> None:
     pace = Pace(workers=4, window=8)
     assert pace.task_rows(256) == 8, "before anything is known"

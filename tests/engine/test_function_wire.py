@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -49,3 +49,17 @@ def test_standard_streams_are_those_of_the_worker(monkeypatch: pytest.MonkeyPatc
     with open("/dev/null", "w") as stream:
         monkeypatch.setattr(sys, "stderr", stream)
         assert sent(lambda: stream)[2] is stream
+
+
+def test_a_class_that_goes_by_value_is_left_as_it_is_where_it_comes_from() -> None:
+    class Local:
+        seen: ClassVar[list[int]] = []
+
+        def method(self) -> Any:
+            return N
+
+    before = dict(vars(Local))
+    arrived = unpack(*pack_work(Local(), 0))
+    assert type(arrived) is type(unpack(*pack(arrived))) is Local
+    assert all(vars(Local)[name] is value for name, value in before.items())
+    assert Local.method.__globals__ is globals()

@@ -323,7 +323,7 @@ def test_the_window_opens_by_what_units_turned_out_to_take() -> None:
     assert schedule.limit(rows=10) == 10
     assert schedule.limit(rows=1) == 50
     assert schedule.limit(rows=1000) == 3
-    assert schedule.limit(nbytes=100, rows=10) == 5, "what is laid out beforehand counts too"
+    assert schedule.limit(nbytes=100, rows=10) == 5, "what is allocated in advance counts too"
 
 
 def test_one_unit_that_is_much_larger_does_not_narrow_the_window_for_ever() -> None:

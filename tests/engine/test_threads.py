@@ -17,6 +17,8 @@ from stoker.engine.run_task import presentable
 from stoker.engine.threads import ThreadExecutor
 from stoker.errors import ConfigError, FunctionError
 
+from ..support import GIL
+
 
 class Scratch:
     made: list[Scratch]
@@ -153,7 +155,9 @@ def test_a_worker_holds_nothing_of_a_task_when_it_hands_it_over() -> None:
 
         channel.done = Taken()  # type: ignore[attr-defined]
         channel.submit([Task(0, number, frozenset([number])) for number in range(2)])
-        assert freed.get(timeout=30) == [True] * 4
+        gone = freed.get(timeout=30)
+        # Without GIL, what another thread has made is freed when that thread comes by: of contents nothing can be said here.
+        assert gone == [True] * 4 if GIL else gone[1::2] == [True] * 2
     finally:
         executor.close()
 

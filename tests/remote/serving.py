@@ -7,8 +7,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
@@ -25,11 +25,16 @@ DEADLINE_S = 60.0
 HERE = "tcp://127.0.0.1:0"
 
 
+def hurried() -> tuple[Any, ...]:
+    """The defaults of a setting with which somebody who says nothing is soon taken for lost."""
+    quick = remote_executor.RemoteSetting._field_defaults | {"patience": BeatTimes(beat_s=0.1, silent_s=1.0)}
+    return tuple(quick.values())
+
+
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Trainers soon take somebody who says nothing for lost."""
-    quick = remote_executor.RemoteSetting._field_defaults | {"patience": BeatTimes(beat_s=0.1, silent_s=1.0)}
-    monkeypatch.setattr(remote_executor.RemoteSetting.__new__, "__defaults__", tuple(quick.values()))
+    monkeypatch.setattr(remote_executor.RemoteSetting.__new__, "__defaults__", hurried())
 
 
 def until(what: Callable[[], Any], name: str) -> None:
@@ -72,17 +77,26 @@ def command(
     loader: Loader, name: str, *arguments: str, count: int = 1, threads: int = 1
 ) -> Iterator[list[subprocess.Popen[str]]]:
     """`stoker worker` as it is; nothing of it is left after the block."""
-    running = [start(loader, name, *arguments, threads=threads) for _ in range(count)]
+    with ExitStack() as running:
+        yield [running.enter_context(ended(start(loader, name, *arguments, threads=threads))) for _ in range(count)]
+
+
+@contextmanager
+def ended(process: subprocess.Popen[str]) -> Iterator[subprocess.Popen[str]]:
+    """A process that is gone after the block, whatever state it is in."""
     try:
-        yield running
+        yield process
     finally:
-        for process in running:
-            process.kill()
-            process.communicate(timeout=DEADLINE_S)
+        process.kill()
+        process.communicate(timeout=DEADLINE_S)
 
 
-def start(loader: Loader, name: str, *arguments: str, threads: int = 1) -> subprocess.Popen[str]:
-    assert loader.workers_at is not None
-    line = [sys.executable, "-m", "stoker", "worker", "--connect", loader.workers_at, "--threads", str(threads), *arguments, name]
+def start(
+    loader: Loader, name: str, *arguments: str, threads: int = 1, at: str | None = None, before: Sequence[str] = ()
+) -> subprocess.Popen[str]:
+    """`at`: where the trainer is, as seen from there; `before`: what runs the command."""
+    at = at or loader.workers_at
+    assert at is not None
+    line = [*before, sys.executable, "-m", "stoker", "worker", "--connect", at, "--threads", str(threads), *arguments, name]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.Popen(line, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)

@@ -17,6 +17,11 @@ def sent(ledger: ParcelLedger, now: float = 0.0) -> list[tuple[str, int]]:
     return [(worker.name, parcel.serial) for worker, parcel in ledger.for_workers(now)]
 
 
+def given(ledger: ParcelLedger) -> list[tuple[str, int]]:
+    """Who gets which unit's parcel."""
+    return [(worker.name, parcel.tasks[0].unit) for worker, parcel in ledger.for_workers(0.0)]
+
+
 def filled(count: int, home: int = 1, **options: Any) -> ParcelLedger:
     ledger = ParcelLedger(home, **options)
     for unit in range(count):
@@ -48,6 +53,19 @@ def test_a_shy_home_makes_rows_only_while_nobody_is_there() -> None:
     assert ledger.for_home() is not None
 
 
+def test_a_shy_home_helps_only_where_no_worker_can() -> None:
+    ledger = filled(1, shy=True)
+    slow, free = (ledger.join(name.encode(), name, 1, 0.0) for name in ("slow", "free"))
+    assert sent(ledger) == [("slow", 0)]
+    [(helper, late)] = ledger.late(9.0)
+    assert helper is free and late.holders.keys() == {slow.number, free.number} and not ledger.home_busy
+    ledger.settle(0)
+    ledger.leave(free, blamed=False)
+    ledger.put(parcel())
+    assert sent(ledger, 10.0) == [("slow", 1)]
+    assert [helper for helper, _ in ledger.late(19.0)] == [None]
+
+
 def test_a_worker_owes_no_more_bytes_than_it_may() -> None:
     ledger = ParcelLedger(1)
     worker = ledger.join(b"a", "a", 64, 0.0)
@@ -64,8 +82,9 @@ def test_what_a_lost_worker_had_waits_again_before_others() -> None:
     worker = ledger.join(b"a", "a", 2, 0.0)
     assert [serial for _, serial in sent(ledger)] == [0, 1, 2, 3]
     assert ledger.leave(worker, blamed=False) == []
-    ledger.join(b"b", "b", 2, 0.0)
-    assert [serial for _, serial in sent(ledger)] == [0, 1, 2, 3]
+    other = ledger.join(b"b", "b", 2, 0.0)
+    assert [unit for _, unit in given(ledger)] == [0, 1, 2, 3]
+    assert not {*other.held} & {0, 1, 2, 3}, "what the first may still send is not taken for an answer of the other"
 
 
 def test_what_a_worker_had_when_it_ended_is_tried_one_by_one_until_the_guilty_is_found() -> None:
@@ -74,10 +93,10 @@ def test_what_a_worker_had_when_it_ended_is_tried_one_by_one_until_the_guilty_is
     assert [serial for _, serial in sent(ledger)] == [0, 1]
     assert ledger.leave(worker, blamed=True) == []
     again, other = ledger.join(b"b", "b", 1, 0.0), ledger.join(b"c", "c", 1, 0.0)
-    assert sorted(sent(ledger)) == [("b", 0), ("c", 1)] and sent(ledger) == []
+    assert sorted(given(ledger)) == [("b", 0), ("c", 1)] and sent(ledger) == []
     assert list(ledger.late(99.0)) == [], "nobody else is given what may end him"
-    assert ledger.settle(0) is not None
-    assert [guilty.serial for guilty in ledger.leave(other, blamed=True)] == [1]
+    assert ledger.settle(next(iter(again.held))) is not None
+    assert [guilty.tasks[0].unit for guilty in ledger.leave(other, blamed=True)] == [1]
     assert sent(ledger) == [("b", 2)] and list(again.held) == [2] and {*ledger.open} == {2}
 
 

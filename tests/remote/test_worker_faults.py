@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import re
 import signal
 import socket
 import threading
@@ -23,7 +24,7 @@ import stoker
 from stoker import Pipeline
 from stoker.loader import Loader
 from stoker.loader.remote_work import handshake_of, stoker_version
-from stoker.remote.curve_keys import make_keys, read_worker
+from stoker.remote.curve_keys import make_keys, read_caller
 from stoker.remote.frames import PROTOCOL, Beat, Hello, Results, packed
 
 from ..loader.runs import epochs_of, hash_of, sha_of_run
@@ -203,7 +204,7 @@ def test_a_worker_that_sends_wrong_rows_is_dropped_and_they_are_made_again(lie: 
         assert epoch(loader) == oracle
         thread.join(served.DEADLINE_S)
         assert not thread.is_alive()
-        until(lambda: "sent what cannot be read" in caplog.text, "it to be dropped")
+        until(lambda: "sent an unreadable message" in caplog.text, "it to be dropped")
         assert workers_of(loader) == 0
 
 
@@ -223,7 +224,7 @@ def test_only_who_has_a_listed_key_gets_in(tmp_path: Path, caplog: pytest.LogCap
     make_keys(tmp_path / "mine", ["worker", "other"])
     make_keys(tmp_path / "foreign", ["worker"])
     trainer, mine, foreign = tmp_path / "mine/trainer.key", tmp_path / "mine/worker.key", tmp_path / "foreign/worker.key"
-    right, wrong = read_worker(mine), read_worker(foreign)
+    right, wrong = read_caller(mine), read_caller(foreign)
     with (
         caplog.at_level(logging.WARNING, "stoker"),
         quick().loader(threads=0, workers_at="tcp://127.0.0.1:0", worker_keys=trainer) as loader,
@@ -232,18 +233,18 @@ def test_only_who_has_a_listed_key_gets_in(tmp_path: Path, caplog: pytest.LogCap
             loader,
             curve_publickey=wrong.public.encode(),
             curve_secretkey=wrong.secret.encode(),
-            curve_serverkey=right.trainer.encode(),
+            curve_serverkey=right.listener.encode(),
         ) as unlisted,
         peer(
             loader,
             curve_publickey=right.public.encode(),
             curve_secretkey=right.secret.encode(),
-            curve_serverkey=wrong.trainer.encode(),
+            curve_serverkey=wrong.listener.encode(),
         ) as misled,
     ):
         for each in (bare, unlisted, misled):
             each.send(packed(Hello(PROTOCOL, "0", {}, 1, "x", 1)))
-        until(lambda: "whose key is not in the key file" in caplog.text, "the wrong key to be noticed")
+        until(lambda: "its key is not in the key file" in caplog.text, "the wrong key to be noticed")
         with serving(quick(), loader, keys=mine):
             assert len(epoch(loader)) == SAMPLES // SIZE
             assert sum(worker.parcels for worker in executor_of(loader).remote_workers) > 0
@@ -256,10 +257,21 @@ def test_a_key_file_that_others_can_read_is_refused(tmp_path: Path) -> None:
     (tmp_path / "trainer.key").chmod(0o640)
     with pytest.raises(stoker.errors.ConfigError, match="chmod 600"):
         quick().loader(workers_at=HERE, worker_keys=tmp_path / "trainer.key")
-    with pytest.raises(stoker.errors.ConfigError, match="not the key file of a trainer"):
+    with pytest.raises(stoker.errors.ConfigError, match="not the key file that is needed here"):
         quick().loader(workers_at=HERE, worker_keys=tmp_path / "worker.key")
     with pytest.raises(stoker.errors.ConfigError, match="already exists"):
         make_keys(tmp_path, ["worker"])
+    with pytest.raises(stoker.errors.ConfigError, match=r"this is a folder; .* trainer\.key"):
+        quick().loader(workers_at=HERE, worker_keys=tmp_path)
+
+
+@pytest.mark.parametrize("name", ["public", "secret", "worker"])
+def test_a_key_that_was_spoilt_is_named(name: str, tmp_path: Path) -> None:
+    make_keys(tmp_path, ["worker"])
+    path = tmp_path / "trainer.key"
+    path.write_text(re.sub(rf'("{name}": ").', r"\1'", path.read_text()))
+    with pytest.raises(stoker.errors.ConfigError, match="a key has a character that keys do not have"):
+        quick().loader(workers_at=HERE, worker_keys=path)
 
 
 def test_nothing_is_left_after_closing(tmp_path: Path) -> None:

@@ -99,7 +99,7 @@ class AutoExecutor(Executor):
         executor: Executor = self._threads
         if coming is None:
             if self._crashes:
-                raise WorkerError(f"the process of a worker {self._crashes[0]}, and this process is not to end so")
+                raise WorkerError(f"the process of a worker {self._crashes[0]}, and this process must not end that way")
             self._threads.resize(asked.threads)
             lines = [(channel, channel.home) for channel in self._live()]
         else:

@@ -141,12 +141,15 @@ class AutoPolicy:
     Whoever carries out a choice says `moved` when it runs, or `refused` when it cannot.
     """
 
-    def __init__(self, cores: int, threads: int, *, beside_device: bool = False) -> None:
+    def __init__(self, cores: int, threads: int, *, beside_device: bool = False, fixed: bool = False) -> None:
+        """With `fixed` the number of workers stays, and each process has one: only whether they are threads is to be decided."""
         self.setting = self._home = Setting(0, threads)
         self.reason = "one worker for each core" if cores > 1 else "there is one core: nothing to gain elsewhere"
         if threads > cores:
             self.reason = f"one worker for each core, and {threads - cores} more because reads wait for a network"
-        self._cores = cores
+        if fixed and cores > 1:
+            self.reason = "threads start at once, and hand nothing over; where they are in each other's way, processes follow"
+        self._cores, self._fixed = cores, fixed
         self._processes = True  # whether there can be any
         self._beside_device = beside_device and cores >= _FEEDER_CORES
         self._agreed: list[Load] = []  # loads that ask for the same
@@ -266,7 +269,7 @@ class AutoPolicy:
 
     def _give_way(self, load: Load) -> Iterator[Choice]:
         """What might be less in the way of a consumer that does not wait, the likeliest first."""
-        if load.slowed is None or load.slowed < _IN_THE_WAY:
+        if load.slowed is None or load.slowed < _IN_THE_WAY or self._fixed:
             return
         now, why = self.setting, f"the training loop's steps took {load.slowed:.0%} longer beside busy workers"
         low, high = sorted((load.sample_cpu_s, self._way_cpu_s))
@@ -313,9 +316,10 @@ class AutoPolicy:
             why = f"{who} take {load.function_share:.0%} of the work and hold the interpreter lock"
             why = "Python functions draw from a generator that threads share" if load.draws else why
             used = f"{load.cpu_s / load.elapsed_s:.1f} of {cores} cores were used"
-            yield Choice(Setting(cores, max(1, now.workers // cores)), f"{why}: {used}", _GAIN)
+            processes = now.workers if self._fixed else cores
+            yield Choice(Setting(processes, max(1, now.workers // processes)), f"{why}: {used}", _GAIN)
         native = load.function_share < _FUNCTIONS and load.on_core < _ON_CORE
-        if not now.processes and locked and native and cores >= _FEEDER_CORES:
+        if not now.processes and locked and native and cores >= _FEEDER_CORES and not self._fixed:
             yield Choice(Setting(1, cores), "Python code elsewhere in this program holds the interpreter lock", _GAIN)
 
     def _more_threads(self, load: Load) -> Iterator[Choice]:
@@ -323,7 +327,7 @@ class AutoPolicy:
         now, why = self.setting, f"tasks are on a core for {load.on_core:.0%} of their time and wait for the rest"
         locked = load.draws or (load.function_share >= _MOSTLY and self._locked(load) >= _FULL)
         short_of_cores = load.queued_s >= _QUEUED * (load.task_s - load.cpu_s)
-        if load.on_core >= _ON_CORE or locked or short_of_cores:
+        if load.on_core >= _ON_CORE or locked or short_of_cores or self._fixed:
             return
         times = 1 << math.ceil(math.log2(1 / max(load.on_core, 1e-3)))
         most = min(MOST_THREADS, self._cores * times)

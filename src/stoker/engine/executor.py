@@ -66,6 +66,13 @@ class FarWork(Protocol):
         """
 
 
+@runtime_checkable
+class WritingWork(Protocol):
+    """Work that may write to the arrays it holds, because they are the user's: each worker has them as its own."""
+
+    writes: bool
+
+
 class Address(Protocol):
     """Where memory that `Executor.allocate` gave lies: a value that can be pickled."""
 
@@ -121,11 +128,16 @@ class Channel(ABC, Generic[C, R]):
 
 @dataclass(frozen=True, slots=True)
 class RemoteCount:
-    """Threads of this process, workers on other machines beside them, and the threads of all of those."""
+    """Threads of this process, remote workers beside them, and the threads of all of those.
+
+    `away` are the threads that have cores of other machines.
+    """
 
     home: int
     workers: int
     threads: int
+    away: int
+    shy: bool = False  # this process makes rows only while no worker is there
 
 
 class Executor(ABC):
@@ -139,6 +151,8 @@ class Executor(ABC):
     ahead: bool = True
     #: whether workers see the memory of this process; else they see what `allocate` gives
     shares_memory: bool = True
+    #: rows that every task is to have, so that others ask for the very same ones; 0: as many as the work takes time for
+    task_rows: int = 0
     #: whether a forked child can go on with it
     survives_fork: bool = False
 

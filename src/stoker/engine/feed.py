@@ -7,6 +7,7 @@ all the prefetching there may be; so no thread of its own is needed, and no lock
 from __future__ import annotations
 
 import logging
+import math
 import time
 from abc import ABC, abstractmethod
 from collections import deque
@@ -117,6 +118,7 @@ class Pace:
     MOST_S = 0.5  # by the clock
     GROUP_S = 0.004  # small tasks are handed out together up to this
     MOST_TASKS = 64  # in one group
+    MOST_FIRST = 1024  # tasks of a unit before anything is learned: of a batch of a million rows there would be very many
     MOST_TIMES = 4  # as long as usual that a task counts for
     MOVING_S = 0.5  # of work in flight, by the clock, while it may soon move to other workers
 
@@ -138,7 +140,7 @@ class Pace:
     def task_rows(self, unit_rows: int) -> int:
         """Rows per task for a unit of `unit_rows` rows."""
         if self._row_s is None:
-            return max(1, min(self._first_rows, -(-unit_rows // self.workers)))
+            return max(1, min(max(self._first_rows, unit_rows // self.MOST_FIRST), -(-unit_rows // self.workers)))
         rows = int(self.TASK_S / self._row_s)
         # Two tasks a worker in every full window: then nobody waits for work while others have too much of it.
         rows = max(1, min(rows, self.window * unit_rows // (2 * self.workers)), int(self.LEAST_S / self._row_s))
@@ -203,9 +205,10 @@ class Feed(Generic[U, C, R]):
         self._failure: Exception | None = None
         self._usual_bytes = self._usual_rows = 0
 
-    def take(self, block: bool = True) -> U | None:
-        """The next unit; None only when `block` is False and it is not complete. Raises Exhausted at the end."""
+    def take(self, block: bool = True, timeout_s: float = math.inf) -> U | None:
+        """The next unit; None when it is not complete, and `block` is False or the time is over. Raises Exhausted at the end."""
         quiet_since, waited = time.monotonic(), False
+        deadline = quiet_since + timeout_s
         while True:
             if self._closed or self._executor.stopped:
                 raise ended()
@@ -224,7 +227,10 @@ class Feed(Generic[U, C, R]):
             if not block:
                 return None
             waited = self._waits = True
-            left = quiet_since + self._watchdog_s - time.monotonic()
+            now = time.monotonic()
+            if now >= deadline:
+                return None
+            left = min(quiet_since + self._watchdog_s, deadline) - now
             self._awaits |= TURNS.wait()
             with TURNS.aside():
                 collected = self._collect(min(max(left, 0.001), 1.0))
@@ -306,11 +312,19 @@ class Feed(Generic[U, C, R]):
         number = self._offered
         self._offered += 1
         self._units[number] = unit
-        contents = unit.split(self._pace.task_rows(unit.rows)) if unit.rows else []
+        contents = unit.split(self._task_rows(unit.rows)) if unit.rows else []
         self._contents[number] = contents
         if unit.rows:
             self._usual_bytes, self._usual_rows = unit.nbytes, unit.rows
         return self._schedule.handle(Offered(number, len(contents), unit.nbytes, unit.finish and bool(contents), unit.rows))
+
+    def _task_rows(self, unit_rows: int) -> int:
+        rows = self._executor.task_rows
+        if not rows:
+            return self._pace.task_rows(unit_rows)
+        # Others ask for the same tasks, so nothing that was measured here counts. Two tasks a worker, as `Pace` has it.
+        most = self._schedule.window.least * unit_rows // (2 * self._executor.workers)
+        return 1 << (max(1, min(rows, most)).bit_length() - 1)
 
     def _collect(self, timeout_s: float) -> bool:
         """Take in outcomes; whether there were any."""
@@ -364,7 +378,7 @@ class Feed(Generic[U, C, R]):
         rows = 0
         # Enough rows to be worth a hand-over, but never so many that one worker gets what several could share.
         runs = [type(command) for command in commands].count(Run)
-        most = max(1, -(-runs // self._executor.workers))
+        most = 1 if self._executor.task_rows else max(1, -(-runs // self._executor.workers))
         enough = self._pace.group_rows()
         for command in commands:
             if isinstance(command, Emit):

@@ -11,6 +11,7 @@ import copyreg
 import io
 import pickle
 import sys
+import weakref
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any
@@ -26,6 +27,8 @@ _PROTOCOL = 5
 _REFUSED = (pickle.PicklingError, AttributeError, TypeError, ValueError, RecursionError)
 #: modules that a fresh interpreter does not find, or finds another in their place: what they define goes by value
 _by_value = {b"__main__"}
+#: classes that go by value, as far as they are here
+_complete: weakref.WeakSet[type] = weakref.WeakSet()
 
 
 def pack_work(work: Any, least: int | None = None) -> Packed:
@@ -50,9 +53,7 @@ def pack(value: Any, least: int | None = None) -> Packed:
             return packed
     except _REFUSED:
         pass
-    import cloudpickle
-
-    return _dump(cloudpickle.Pickler, value, least)
+    return _dump(_value_pickler(), value, least)
 
 
 def unpack(data: Any, buffers: Iterable[Any] = ()) -> Any:
@@ -61,10 +62,35 @@ def unpack(data: Any, buffers: Iterable[Any] = ()) -> Any:
 
 
 @lru_cache
+def _value_pickler() -> Any:
+    import cloudpickle
+
+    class ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]
+        def reducer_override(self, value: Any) -> Any:
+            reduced = super().reducer_override(value)
+            if isinstance(value, type) and isinstance(reduced, tuple) and len(reduced) == 6:  # with what fills it, which is last
+                _complete.add(value)
+                return (*reduced[:5], _fill_class)
+            return reduced
+
+    return ValuePickler
+
+
+def _fill_class(kind: type, state: Any) -> type:
+    """Make a class what it is elsewhere, unless it is that already: in the process it comes from it stays as it is."""
+    if kind not in _complete:
+        from cloudpickle.cloudpickle import _class_setstate
+
+        _class_setstate(kind, state)
+        _complete.add(kind)
+    return kind
+
+
+@lru_cache
 def _function_pickler() -> Any:
     import cloudpickle
 
-    class FunctionPickler(cloudpickle.Pickler):  # type: ignore[misc]
+    class FunctionPickler(_value_pickler()):  # type: ignore[misc]
         def reducer_override(self, value: Any) -> Any:
             name = getattr(value, "__module__", None) if callable(value) else None
             if isinstance(name, str) and name in sys.modules and not _importable(name.partition(".")[0]):

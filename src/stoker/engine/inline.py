@@ -44,10 +44,14 @@ class _InlineChannel(Channel[C, R]):
     def collect(self, timeout_s: float) -> list[Outcome[C, R]]:
         if not self._tasks:
             return []
-        outcome = run_task(self._work, self._tasks.popleft(), self._scratch, 0)
-        if outcome.fault is not None and isinstance(error := outcome.fault.error(), (KeyboardInterrupt, SystemExit)):
-            raise error  # meant for this very thread
-        return [outcome]
+        return [raise_interrupts(run_task(self._work, self._tasks.popleft(), self._scratch, 0))]
 
     def cancel(self) -> None:
         self._tasks.clear()
+
+
+def raise_interrupts(outcome: Outcome[C, R]) -> Outcome[C, R]:
+    """The outcome of a task that ran in the caller's thread; raises what is meant for that very thread."""
+    if outcome.fault is not None and isinstance(error := outcome.fault.error(), (KeyboardInterrupt, SystemExit)):
+        raise error
+    return outcome

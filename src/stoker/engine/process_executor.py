@@ -29,11 +29,12 @@ from ..errors import ConfigError, message_of
 from ..sizes import counted
 from .daemons import at_end
 from .executor import CRASHED, KILLED, NOT_BEGUN, Channel, Executor, Outcome, Task, TaskWork
-from .function_wire import pack_work
+from .packed_work import PackedWork
 from .process_line import Frame, Kind, frame, head, write_block
 from .process_worker import STACKS
 from .shared_memory import AddressBook, BlockArena, Bytes, MemoryFile, Place, SharedAddress, lend
 from .task_notes import TaskNote
+from .wake_pipe import WakePipe
 from .worker_handle import SentTask, WorkerHandle
 
 C = TypeVar("C")
@@ -83,7 +84,7 @@ class ProcessExecutor(Executor):
         self.workers = self._threads * processes
         self._make_scratch, self._stdout, self._gentle = make_scratch, stdout, gentle
         self._returned: deque[Any] = deque()  # blocks of shared memory that were lent
-        self._works: list[tuple[TaskWork[Any, Any], bytes]] = []
+        self._works: list[PackedWork[Any, Any]] = []
         self._channels = count()
         self._dropped: deque[int] = deque()  # channels that were cancelled
         self._files = AddressBook()
@@ -101,16 +102,16 @@ class ProcessExecutor(Executor):
         self._lock = threading.Lock()  # of this process alone: what a worker does cannot hold it
         self._owner = os.getpid()
         self._workers: list[WorkerHandle] = []
-        self._wake_end = self._wake = -1
+        try:
+            self._wake = WakePipe()
+        except OSError as error:
+            raise _cannot_start(error) from error
         self._arena = BlockArena(MemoryFile())
         _alive.add(self)
         at_end(_end_all)
         try:
             self._files[self._arena.file.number] = self._arena.file
-            self._wake_end, self._wake = os.pipe()
-            for end in (self._wake_end, self._wake):
-                os.set_blocking(end, False)
-            self._poll.register(self._wake_end, select.POLLIN)
+            self._poll.register(self._wake.end, select.POLLIN)
             for number in range(processes):
                 self._workers.append(self._start(number))
         except BaseException as error:
@@ -146,11 +147,25 @@ class ProcessExecutor(Executor):
         return lend(self._arena.view(place), place, self._returned), SharedAddress(place)
 
     def channel(self, work: TaskWork[C, R]) -> Channel[C, R]:
-        for number, (known, _) in enumerate(self._works):
-            if known is work:
-                return _ProcessChannel(self, number)
-        self._works.append((work, frame(Kind.WORK, work, lambda memory: self._put(memory)[1], pack_work)))
-        return _ProcessChannel(self, len(self._works) - 1)
+        return _ProcessChannel(self, self.pack(work))
+
+    def pack(self, work: TaskWork[C, R]) -> int:
+        """Make a work fit to be sent, as it is now; gives its number. ConfigError says why it cannot be."""
+        for number, known in enumerate(self._works):
+            if known.work is work:
+                return number
+        self._take_returned()
+        self._works.append(PackedWork(work, self._arena))
+        return len(self._works) - 1
+
+    def copy_of(self, work: TaskWork[C, R]) -> TaskWork[C, R]:
+        """A work that was packed, as a worker has it: what becomes of it there is not seen in the work itself."""
+        copy: TaskWork[C, R] = self._works[self.pack(work)].copy()
+        return copy
+
+    def is_sent(self, work: TaskWork[C, R]) -> bool:
+        """Whether a work that was packed is still what it was then, arrays included."""
+        return self._works[self.pack(work)].unchanged()
 
     def stacks(self, describe: Callable[[Any], str]) -> str:
         """Every worker's Python stacks, as it writes them down itself: also one that is stuck in native code."""
@@ -199,7 +214,7 @@ class ProcessExecutor(Executor):
             return  # a forked child: the workers are not its own
         mine = False
         try:
-            self._wake_up()
+            self._wake.ring()
             mine = self._lock.acquire(timeout=1.0)
             for worker in self._workers:
                 with suppress(OSError):
@@ -223,10 +238,7 @@ class ProcessExecutor(Executor):
             worker.sent = {}  # which holds batches' memory, and would until somebody collects garbage
         self._suspects, self._held = deque(), deque()
         self._arena.file.close()
-        if self._wake >= 0:
-            self._wake, wake = -1, self._wake
-            os.close(wake)
-            os.close(self._wake_end)
+        self._wake.close()
         _alive.discard(self)
 
     # ---- workers ---------------------------------------------------------------------------------------------------------------
@@ -248,7 +260,7 @@ class ProcessExecutor(Executor):
                 self._poll.register(fd, select.POLLIN)
         worker.attach(worker.file)
         worker.attach(self._arena.file)
-        worker.line.send(frame(Kind.START, (self._make_scratch, worker.careful)))
+        worker.line.send(frame(Kind.START, (self._make_scratch, worker.careful, number)))
         return worker
 
     def _bury(self, worker: WorkerHandle, stuck: set[int] | None = None, cause: str = "") -> None:
@@ -342,7 +354,7 @@ class ProcessExecutor(Executor):
         now = time.monotonic()
         if channel.number not in worker.open:
             while worker.works <= channel.work:
-                worker.line.send(self._works[worker.works][1])
+                worker.line.send(self._works[worker.works].data)
                 worker.works += 1
             worker.open.add(channel.number)
             worker.line.send(frame(Kind.OPEN, (channel.number, channel.work)))
@@ -410,12 +422,7 @@ class ProcessExecutor(Executor):
     def drop(self, number: int) -> None:
         """A channel has ended. May be called by a finalizer, whatever goes on."""
         self._dropped.append(number)
-        self._wake_up()
-
-    def _wake_up(self) -> None:
-        if self._wake >= 0:
-            with suppress(OSError):
-                os.write(self._wake, b"w")
+        self._wake.ring()
 
     # ---- receiving -------------------------------------------------------------------------------------------------------------
 
@@ -442,9 +449,8 @@ class ProcessExecutor(Executor):
                     self._even_out()
 
     def _heard(self, fd: int) -> None:
-        if fd == self._wake_end:
-            with suppress(BlockingIOError):
-                os.read(fd, 4096)
+        if fd == self._wake.end:
+            self._wake.heard()
             return
         worker = self._by_fd.get(fd)
         if worker is None:

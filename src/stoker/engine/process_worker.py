@@ -26,15 +26,13 @@ from ..turns import TURNS
 from .executor import Outcome, Task, TaskWork
 from .process_line import Frame, Kind, WorkerLine, frame, head, write_block
 from .sent_values import check_sendable, received_work, without_refused
-from .shared_memory import BlockArena, Bytes, Extent, MemoryFile, Place, attach, attached
+from .shared_memory import BlockArena, Bytes, Extent, MemoryFile, Place, attach, attached, attached_privately
 from .task_notes import NoteBoard, NoteRow, note_in
 from .threads import ThreadExecutor
+from .worker_number import be_worker
 
 #: this signal makes a worker write down what all its threads are doing
 STACKS = signal.SIGUSR1
-#: how far workers step back for the training loop: it needs a core at once whenever it needs one, and workers take what is left.
-#: Sixteen busy cores at its own priority cost a compiled ResNet-18 a fifth of its speed, and at this one nothing
-_NICE = 10
 _F_SETSIG = 10  # Linux; Python has no name for it
 
 
@@ -42,7 +40,6 @@ def main(line: int, lifeline: int, stacks: int, threads: int, gentle: bool) -> N
     """The life of a worker; the first three are descriptors. A gentle end is one before which works can clean up."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    os.nice(_NICE)
     for fd in (line, lifeline, stacks):
         os.set_inheritable(fd, False)  # programs that functions start have no use for them
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -161,14 +158,16 @@ class _Worker:
             self._board = NoteBoard(file.map(Extent(number, 0, size)))
 
     def _start(self, frame_: Frame) -> None:
-        (make_scratch, self._careful), seats = frame_.value(attached), count()
+        (make_scratch, self._careful, number), seats = frame_.value(attached), count()
+        be_worker(number)
         board = self._board
         assert board is not None
         self._executor = ThreadExecutor(self._threads, lambda: _Desk(make_scratch(), board.row(next(seats))))
         self._line.send(head(Kind.READY))
 
     def _take_work(self, frame_: Frame) -> None:
-        self._works[len(self._works)] = received_work(lambda: frame_.value(_read_only))
+        views = attached_privately if frame_.tag else _read_only
+        self._works[len(self._works)] = received_work(lambda: frame_.value(views))
 
     def _open(self, frame_: Frame) -> None:
         channel, work = frame_.value(attached)

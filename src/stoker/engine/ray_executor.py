@@ -239,7 +239,7 @@ class RayExecutor(Executor):
         mine = self._lock.acquire(timeout=_END_S)
         try:
             with suppress(Exception):  # of a cluster that is gone, and its actors with it
-                if self._ray.is_initialized():
+                if not self._session.lost:
                     cleaned = [actor.ask("clean_up") for actor in self._actors if actor.sent]
                     if cleaned:
                         self._ray.wait(cleaned, num_returns=len(cleaned), timeout=_END_S)
@@ -334,7 +334,7 @@ class RayExecutor(Executor):
 
     def submit(self, channel: _RayChannel[Any, Any], tasks: list[Task[Any]], first: bool) -> None:
         with self._lock:
-            if self._closed or self._broken is not None:
+            if self._closed or self._is_broken():
                 return
             if tasks[0].alone:
                 self._suspects += [_Group(channel, {next(self._serials): task}, alone=True) for task in tasks]
@@ -426,15 +426,22 @@ class RayExecutor(Executor):
             while not self._closed:
                 self._pumped_s = time.monotonic()
                 try:
-                    self._look_after()
-                    left = 0.0 if until() else max(0.0, deadline - time.monotonic())
-                    self._receive(left)
+                    if not self._is_broken():
+                        self._look_after()
+                        left = 0.0 if until() else max(0.0, deadline - time.monotonic())
+                        self._receive(left)
                 except (self._errors.RaySystemError, ConnectionError) as error:
-                    self._broken = f"the Ray cluster cannot be reached any more: {_last_line(error)}"
+                    self._broken = f"the Ray cluster is no longer reachable: {_last_line(error)}"
                 if self._broken is not None:
                     raise ConfigError(f"{self._call}: {self._broken}; loader(executor='processes') runs on this machine alone")
                 if until() or time.monotonic() >= deadline:
                     return
+
+    def _is_broken(self) -> bool:
+        """Whether there is no way on. Asked before Ray is: one that was shut down would be started again by any question."""
+        if self._broken is None and self._session.lost:
+            self._broken = "somebody has called ray.shutdown() meanwhile"
+        return self._broken is not None
 
     def _receive(self, left_s: float) -> None:
         """Take in what has arrived; waits for it, shortly."""

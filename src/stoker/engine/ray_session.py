@@ -49,6 +49,15 @@ class RaySession:
         if mine:
             RaySession._users += 1
         self._open, self._mine = True, mine
+        self._connection = self._connection_now()
+
+    @property
+    def lost(self) -> bool:
+        """Whether the Ray of this hold is gone: somebody has shut it down, and may have started another."""
+        return not self.ray.is_initialized() or self._connection_now() != self._connection
+
+    def _connection_now(self) -> str:
+        return str(self.ray.get_runtime_context().get_worker_id())  # another whenever this process connects
 
     def _check_same(self, address: str | None, call: str) -> None:
         here = self.ray.get_runtime_context().gcs_address
@@ -87,7 +96,8 @@ class RaySession:
             RaySession._users -= 1
             if not RaySession._users:
                 with suppress(Exception):  # of a cluster that is gone
-                    self.ray.shutdown()
+                    if not self.lost:
+                        self.ray.shutdown()
                 _remove_folder()
 
 

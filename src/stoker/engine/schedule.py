@@ -105,11 +105,15 @@ Command = Union[Run, RunAlone, GiveUp, Emit]
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """How many units may be in flight: as many as fit into `nbytes`, but never fewer than `least` nor more than `most`."""
+    """How many units may be in flight: as many as fit into `nbytes`, but never fewer than `least` nor more than `most`.
+
+    Until one is complete nobody knows what they grow to: then `first` are enough.
+    """
 
     least: int
     most: int
     nbytes: int = 0
+    first: int = 2
 
     def units(self, unit_bytes: int) -> int:
         """The number, for units of so many bytes."""
@@ -205,9 +209,9 @@ class Schedule:
         return nbytes + math.ceil(self._row_bytes * rows)
 
     def limit(self, nbytes: int = 0, rows: int = 0) -> int:
-        """How many units of that size may be in flight. Until one is complete nobody knows what they grow to: two are enough."""
+        """How many units of that size may be in flight."""
         units = max(self.stretch, self.window.units(nbytes + math.ceil(self._usual_row_bytes * rows)))
-        return units if self._next else min(units, 2)
+        return units if self._next else min(units, self.window.first)
 
     def room(self, nbytes: int = 0, rows: int = 0) -> bool:
         """Whether a unit of that size may be offered now."""

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from hashlib import blake2b
 from typing import Any
 
-from ..errors import FunctionError, SampleError, StokerError, message_of
+import numpy as np
+
+from ..errors import ConfigError, FunctionError, SampleError, StokerError, message_of
 from ..faults import TaskFault
 from .executor import RowWork, TaskWork
-from .function_wire import pack, unpack
+from .function_wire import pack, pack_work, unpack
+from .process_line import SMALL
 
 
 def received_work(unpacked: Callable[[], TaskWork[Any, Any]]) -> TaskWork[Any, Any]:
@@ -20,7 +24,7 @@ def received_work(unpacked: Callable[[], TaskWork[Any, Any]]) -> TaskWork[Any, A
     except BaseException as error:  # noqa: BLE001  a module that cannot be imported here, or whatever it does
         told = FunctionError(
             f"the pipeline could not be made in a worker process: {type(error).__name__}: {message_of(error)}; modules that "
-            "it uses must be found by a fresh interpreter with the same sys.path; loader(executor='threads') does without one"
+            "it uses must be found by a fresh interpreter with the same sys.path; loader(executor='threads') needs none"
         )
         told.__cause__ = error
         return _RefusedWork(TaskFault.of(told))
@@ -54,6 +58,16 @@ def without_refused(work: TaskWork[Any, Any], content: Any, result: Any, error: 
 def check_sendable(value: Any) -> None:
     """Raise what would be raised when a value is sent, or when it is read at home."""
     unpack(*pack(value, 0))
+
+
+def signature(value: Any) -> str | None:
+    """What tells a user's value from what it was before, as long as its arrays stay where they are; None: nothing does."""
+    try:
+        body, memory = pack_work(value, SMALL)
+    except ConfigError:
+        return None
+    arrays = [np.frombuffer(raw, np.uint8).__array_interface__["data"][0] for raw in memory]
+    return blake2b(body + repr([(at, raw.nbytes) for at, raw in zip(arrays, memory)]).encode()).hexdigest()
 
 
 def _refusal(value: Any) -> str:

@@ -7,6 +7,7 @@ that want of it is an error here and not the end of whoever touches it. There is
 from __future__ import annotations
 
 import errno
+import fcntl
 import mmap
 import os
 import tempfile
@@ -14,6 +15,7 @@ import threading
 import weakref
 from bisect import bisect_right
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from typing import NamedTuple
@@ -24,7 +26,7 @@ from numpy.typing import NDArray
 Bytes = NDArray[np.uint8]
 
 _PAGE = mmap.PAGESIZE
-#: the least that an arena grows by, and what it keeps of memory that nobody uses, beside what was in use lately
+#: the least that an arena grows by, and what it keeps of memory that nobody uses unless it is told, beside what was in use lately
 _GROW, _KEEP = 8 << 20, 32 << 20
 #: blocks begin at multiples of this, and sizes are rounded up so that few of them differ: by an eighth at most
 _ALIGN = 64
@@ -95,6 +97,14 @@ class MemoryFile:
         """Some bytes of an extent."""
         return self.map(place.extent)[place.start : place.start + place.nbytes]
 
+    def private(self, places: list[Place]) -> list[Bytes]:
+        """Places of one extent as this process alone sees them: a page is copied when it is written to, and not before."""
+        first = min(place.start for place in places) // _PAGE * _PAGE
+        stop = max(place.start + place.nbytes for place in places)
+        offset = places[0].extent.offset + first
+        memory = np.frombuffer(mmap.mmap(self.fd, stop - first, access=mmap.ACCESS_COPY, offset=offset), np.uint8)
+        return [memory[place.start - first : place.start - first + place.nbytes] for place in places]
+
     @property
     def mapped(self) -> list[tuple[int, Extent]]:
         """What this process has mapped: addresses, and what is there."""
@@ -115,8 +125,8 @@ class BlockArena:
     Freed blocks are used again for the same size. Beyond some, their memory goes back to the system. Threads may share it.
     """
 
-    def __init__(self, file: MemoryFile) -> None:
-        self.file = file
+    def __init__(self, file: MemoryFile, keep: int = _KEEP) -> None:
+        self.file, self._keep = file, keep
         self._free: dict[int, list[Place]] = {}
         self._empty: dict[int, list[Place]] = {}  # free, and without memory
         self._kept = 0  # bytes of the free ones that have memory
@@ -158,7 +168,7 @@ class BlockArena:
             self._in_use -= place.nbytes
             self._usual += (self._in_use - self._usual) // 1024
             kept = self._kept + place.nbytes
-            if kept > max(_KEEP, self._usual - self._in_use) and place.nbytes >= _PAGES:
+            if kept > max(self._keep, self._usual - self._in_use) and place.nbytes >= _PAGES:
                 self.file.give_back(place)
                 self._empty.setdefault(place.nbytes, []).append(place)
             else:
@@ -179,7 +189,7 @@ def block_size(nbytes: int) -> int:
     return -(-nbytes // step) * step
 
 
-class _Returned(weakref.ref["Loan"]):
+class ReturnedPlace(weakref.ref["Loan"]):
     __slots__ = ("place",)
     place: Place
 
@@ -212,14 +222,14 @@ class Loan:
 
     __slots__ = ("__array_interface__", "__weakref__", "_returned", "_view")
 
-    def __init__(self, view: Bytes, place: Place, returned: deque[_Returned]) -> None:
-        self._returned = _Returned(self, returned.append)
+    def __init__(self, view: Bytes, place: Place, returned: deque[ReturnedPlace]) -> None:
+        self._returned = ReturnedPlace(self, returned.append)
         self._returned.place = place
         self._view = view  # holds the mapping
         self.__array_interface__ = view.__array_interface__
 
 
-def lend(view: Bytes, place: Place, returned: deque[_Returned]) -> Bytes:
+def lend(view: Bytes, place: Place, returned: deque[ReturnedPlace]) -> Bytes:
     """The bytes of a block, on loan."""
     return np.asarray(Loan(view, place, returned))
 
@@ -237,6 +247,11 @@ def attached(places: list[Place]) -> list[Bytes]:
     return [_attached[place.extent.file].view(place) for place in places]
 
 
+def attached_privately(places: list[Place]) -> list[Bytes]:
+    """The same, of one extent, for whoever may write to them: nobody else sees that."""
+    return _attached[places[0].extent.file].private(places)
+
+
 @dataclass(frozen=True, slots=True)
 class SharedAddress:
     """Where memory lies, for workers."""
@@ -247,8 +262,19 @@ class SharedAddress:
         return attached([self.place])[0]
 
 
+def never_shrinks(descriptor: int) -> bool:
+    """Whether the system sees to it that a memory file does not shrink: who reads what was cut off would be ended."""
+    try:
+        return bool(fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK)
+    except (OSError, AttributeError):
+        return False
+
+
 def _nameless() -> int:
     if hasattr(os, "memfd_create"):
-        return os.memfd_create("stoker", os.MFD_CLOEXEC)
+        descriptor = os.memfd_create("stoker", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        with suppress(OSError):  # some systems have no seals
+            fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+        return descriptor
     with tempfile.TemporaryFile() as file:
         return os.dup(file.fileno())

@@ -1,7 +1,7 @@
-"""Key files: who may work for a trainer, and whom a worker believes to be its trainer.
+"""Key files: who may connect to a trainer or a pool, and whom those who connect believe it to be.
 
-A trainer and each worker have a pair of CURVE keys. The trainer's file lists the public keys of the workers that it accepts; a
-worker's file holds the public key of its trainer. Traffic between them is encrypted, and both know whom they talk to.
+Each has a pair of CURVE keys. The file of who listens lists the public keys that it accepts; the file of who connects holds the
+public key of who listens. Traffic between them is encrypted, and both know whom they talk to.
 """
 
 from __future__ import annotations
@@ -24,59 +24,72 @@ _MAX_BYTES = 1 << 20
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _K = TypeVar("_K")
 _Key = Annotated[str, Meta(min_length=40, max_length=40)]
+#: the characters of keys, which are written in Z85
+_Z85 = re.compile(r"[0-9A-Za-z.:+=^!/*?&<>()\[\]{}@%$#-]*")
 
 
-class TrainerKeys(Struct, tag_field="stoker_keys", tag="trainer", forbid_unknown_fields=True):
-    """A trainer's keys, and by name the public keys of the workers it accepts."""
-
-    public: _Key
-    secret: _Key
-    workers: Annotated[dict[str, _Key], Meta(max_length=4096)]
-
-
-class WorkerKeys(Struct, tag_field="stoker_keys", tag="worker", forbid_unknown_fields=True):
-    """A worker's keys, and the public key of its trainer."""
+class ListenerKeys(Struct, tag_field="stoker_keys", tag="listens", forbid_unknown_fields=True):
+    """The keys of a trainer or pool, and by name the public keys that it accepts."""
 
     public: _Key
     secret: _Key
-    trainer: _Key
+    accepts: Annotated[dict[str, _Key], Meta(max_length=4096)]
+
+    def __post_init__(self) -> None:
+        _check(self.public, self.secret, *self.accepts.values())
 
 
-def make_keys(folder: Path, workers: list[str]) -> list[Path]:
-    """Write `trainer.key`, unless it is there, and a key file for each worker; returns those that were written.
+class CallerKeys(Struct, tag_field="stoker_keys", tag="connects", forbid_unknown_fields=True):
+    """The keys of who connects, and the public key of whom it connects to."""
 
-    The trainer's file is extended, so that workers can be added later. One that exists is never written over.
+    public: _Key
+    secret: _Key
+    listener: _Key
+
+    def __post_init__(self) -> None:
+        _check(self.public, self.secret, self.listener)
+
+
+def _check(*keys: str) -> None:
+    if not all(map(_Z85.fullmatch, keys)):
+        raise ValueError("a key has a character that keys do not have")
+
+
+def make_keys(folder: Path, names: list[str], listener: str = "trainer") -> list[Path]:
+    """Write the key file of who listens, unless it is there, and one for each name; returns those that were written.
+
+    The first is extended, so that names can be added later. One that exists is never written over.
     """
     zmq = needed("zmq", EXTRA, "stoker keys")
-    for name in workers:
-        if not _NAME.fullmatch(name) or name == "trainer":
-            raise ConfigError(f"stoker keys: {name!r} cannot be the name of a worker; use letters, digits, '.', '_' and '-'")
+    for name in names:
+        if not _NAME.fullmatch(name) or name == listener:
+            raise ConfigError(f"stoker keys: {name!r} is not a valid name; use letters, digits, '.', '_' and '-'")
         if (folder / f"{name}.key").exists():
             raise ConfigError(f"{folder / f'{name}.key'}: already exists; remove it, or choose another name")
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise WriteError(f"{folder}: cannot be made: {error.strerror}") from error
-    path = folder / "trainer.key"
-    trainer = read_trainer(path) if path.exists() else TrainerKeys(*_pair(zmq), {})
+        raise WriteError(f"{folder}: cannot be created: {error.strerror}") from error
+    path = folder / f"{listener}.key"
+    listens = read_listener(path) if path.exists() else ListenerKeys(*_pair(zmq), {})
     written = [path]
-    for name in workers:
+    for name in names:
         public, secret = _pair(zmq)
-        _write(folder / f"{name}.key", WorkerKeys(public, secret, trainer.public))
-        trainer.workers[name] = public
+        _write(folder / f"{name}.key", CallerKeys(public, secret, listens.public))
+        listens.accepts[name] = public
         written.append(folder / f"{name}.key")
-    _write(path, trainer)
+    _write(path, listens)
     return written
 
 
-def read_trainer(path: str | os.PathLike[str]) -> TrainerKeys:
-    """A trainer's key file; raises ConfigError where it is not one, or others could read it."""
-    return _read(Path(path), TrainerKeys, "trainer")
+def read_listener(path: str | os.PathLike[str]) -> ListenerKeys:
+    """The key file of who listens; raises ConfigError where it is not one, or others could read it."""
+    return _read(Path(path), ListenerKeys, "trainer.key or pool.key")
 
 
-def read_worker(path: str | os.PathLike[str]) -> WorkerKeys:
-    """A worker's key file."""
-    return _read(Path(path), WorkerKeys, "worker")
+def read_caller(path: str | os.PathLike[str]) -> CallerKeys:
+    """The key file of who connects."""
+    return _read(Path(path), CallerKeys, "a file for who connects, as worker.key")
 
 
 def _pair(zmq: Any) -> tuple[str, str]:
@@ -91,11 +104,14 @@ def _write(path: Path, keys: Struct) -> None:
         file.write(text + b"\n")
 
 
-def _read(path: Path, kind: type[_K], whose: str) -> _K:
+def _read(path: Path, kind: type[_K], wanted: str) -> _K:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
         raise ConfigError(f"{path}: the key file cannot be read: {error.strerror}; make one with `stoker keys FOLDER`") from error
+    if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise ConfigError(f"{path}: this is a folder; name the key file in it, {wanted}")
     with open(descriptor, "rb") as file:
         mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
         if mode & 0o077:
@@ -105,5 +121,5 @@ def _read(path: Path, kind: type[_K], whose: str) -> _K:
         return msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, ValueError) as error:
         raise ConfigError(
-            f"{path}: not the key file of a {whose} ({error}); `stoker keys FOLDER` writes trainer.key and worker.key"
+            f"{path}: not the key file that is needed here, {wanted} ({error}); `stoker keys FOLDER` writes both kinds"
         ) from error

@@ -1,4 +1,4 @@
-"""What a trainer and its workers say to each other: typed frames, of which every field is bounded and checked.
+"""What a trainer and its workers, or a pool, say to each other: typed frames, of which every field is bounded and checked.
 
 A message is a header, packed by msgspec, and the buffers that the header describes. Nothing here runs what it reads, and nothing
 is believed before it is checked: sizes before memory is taken, shapes before arrays are made, types against a list.
@@ -7,6 +7,7 @@ is believed before it is checked: sizes before memory is taken, shapes before ar
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Union
 
@@ -16,15 +17,18 @@ from msgspec import Meta, Struct
 from numpy.typing import NDArray
 
 from ..errors import StokerError
+from ..storage.plain_values import check_characters, named_type
 
 #: rises when frames change; both sides must have the same
-PROTOCOL = 1
-#: bytes of a header, and of one buffer
-MAX_HEADER, MAX_BUFFER = 16 << 20, 256 << 20
+PROTOCOL = 3
+#: bytes of a header, of one buffer, and of the header of somebody who is not known yet
+MAX_HEADER, MAX_BUFFER, MAX_GREETING = 16 << 20, 256 << 20, 64 << 10
 #: buffers of a message, rows of a task, tasks of a message, columns of a task, dimensions of an array
 MAX_BUFFERS, MAX_ROWS, MAX_TASKS, MAX_COLUMNS, MAX_DIMENSIONS = 4096, 1 << 20, 256, 256, 32
-#: types that arrays may have, whatever their byte order: numbers, truth values and times. Objects are not among them
-_KINDS = frozenset("biufcmM")
+#: types that arrays may have, whatever their byte order: numbers, truth values, times and texts. Objects are not among them
+_KINDS = frozenset("biufcmMUS")
+#: how these are written; NumPy takes much else for a type
+_TYPES = re.compile(r"[<>|]([biufcmM]\d{1,2}(\[\d{0,9}\w{1,2}\])?|[US][1-9]\d{0,8})")
 
 Short = Annotated[str, Meta(max_length=256)]
 Text = Annotated[str, Meta(max_length=1 << 17)]
@@ -34,6 +38,7 @@ Seconds = Annotated[float, Meta(ge=0, le=1e9)]
 Numbers = Annotated[bytes, Meta(max_length=8 * MAX_ROWS)]
 Names = Annotated[list[Text], Meta(max_length=MAX_ROWS)]
 Shape = Annotated[list[Count], Meta(max_length=MAX_DIMENSIONS)]
+Identity = Annotated[dict[Short, Short], Meta(max_length=32)]
 #: a buffer as a socket gives it, or as it is given to one
 Buffer = Any
 
@@ -42,18 +47,35 @@ class FrameError(StokerError):
     """A message that does not keep to the protocol; the message says how. Whoever sent it is not listened to any more."""
 
 
+class NotReadYet(FrameError):
+    """A value that this process could read only after it has made such values itself; nobody is to blame."""
+
+
 # ---- from a worker ---------------------------------------------------------------------------------------------------------
 
 
-class Hello(Struct, tag="hello", forbid_unknown_fields=True):
-    """A worker is there. `identity` says what its pipeline is, by name: all of it must be as the trainer's is."""
+class MemoryAt(Struct, forbid_unknown_fields=True):
+    """Memory of a worker or pool that its machine can see: the descriptor of a process, and what its file begins with."""
+
+    pid: Count
+    descriptor: Count
+    token: Annotated[bytes, Meta(min_length=32, max_length=32)]
+
+
+class Hello(Struct, tag="hello", forbid_unknown_fields=True, omit_defaults=True):
+    """A worker is there. `identity` says what its pipeline is, by name: all of it must be as the trainer's is.
+
+    A pool also says how many rows tasks should have, so that all trainers ask for the same ones. `memory` is where rows lie.
+    """
 
     protocol: int
     version: Short
-    identity: Annotated[dict[Short, Short], Meta(max_length=32)]
+    identity: Identity
     threads: Annotated[int, Meta(ge=1, le=4096)]
     host: Short
     pid: Count
+    rows: Annotated[int, Meta(ge=0, le=MAX_ROWS)] = 0
+    memory: MemoryAt | None = None
 
 
 class Beat(Struct, tag="beat", forbid_unknown_fields=True):
@@ -186,27 +208,47 @@ class FaultResult(Struct, tag="fault", forbid_unknown_fields=True):
     cpu_s: Seconds = 0.0
 
 
-class Results(Struct, tag="results", forbid_unknown_fields=True):
-    """What became of a parcel of tasks, one result each, in their order. BufferQueue of all follow each other."""
+class Results(Struct, tag="results", forbid_unknown_fields=True, omit_defaults=True):
+    """What became of a parcel of tasks, one result each, in their order. Buffers of all follow each other.
+
+    With `places` no buffer is sent: each lies in the sender's memory, at an offset and so many bytes, until `Freed` is said.
+    """
 
     serial: Count
     results: Annotated[list[Union[RowsResult, FaultResult]], Meta(max_length=MAX_TASKS)]
     thread: Count
     waited_s: Seconds  # that the parcel lay in the worker until it was begun
+    places: Annotated[list[tuple[Count, Count]], Meta(max_length=MAX_BUFFERS)] | None = None
 
 
 # ---- from the trainer ------------------------------------------------------------------------------------------------------
 
 
-class Welcome(Struct, tag="welcome", forbid_unknown_fields=True):
-    """A worker may begin. It is to say something every `beat_s` seconds; who says nothing for `silent_s` is lost."""
+class Call(Struct, tag="call", forbid_unknown_fields=True):
+    """A trainer asks a pool for a `Hello`. `identity` says what its pipeline is; `caller` is the same when it calls again."""
+
+    protocol: int
+    version: Short
+    identity: Identity
+    host: Short
+    pid: Count
+    caller: Annotated[bytes, Meta(min_length=16, max_length=16)]
+
+
+class Welcome(Struct, tag="welcome", forbid_unknown_fields=True, omit_defaults=True):
+    """A worker may begin. It is to say something every `beat_s` seconds; who says nothing for `silent_s` is lost.
+
+    `mapped`: the trainer, which is the process `pid`, sees the memory of the worker or pool.
+    """
 
     beat_s: Annotated[float, Meta(gt=0, le=3600)]
     silent_s: Annotated[float, Meta(gt=0, le=36000)]
+    mapped: bool = False
+    pid: Count = 0
 
 
 class Refused(Struct, tag="refusal", forbid_unknown_fields=True):
-    """A worker may not work here, and why."""
+    """A worker may not work here, or a pool does not work for a trainer, and why."""
 
     why: Text
 
@@ -224,12 +266,16 @@ class RowsTask(Struct, forbid_unknown_fields=True):
 
 
 class Tasks(Struct, tag="tasks", forbid_unknown_fields=True):
-    """A parcel of tasks of one kind of work, which one thread is to do one after the other; with `first` before others."""
+    """A parcel of tasks of one kind of work, which one thread is to do one after the other; with `first` before others.
+
+    `freed` is what `Freed` says: a message less for each answer.
+    """
 
     serial: Count
     kind: Short
     tasks: Annotated[list[RowsTask], Meta(min_length=1, max_length=MAX_TASKS)]
     first: bool = False
+    freed: Annotated[list[Count], Meta(max_length=1 << 16)] = []
 
 
 class Unwanted(Struct, tag="drop", forbid_unknown_fields=True):
@@ -238,20 +284,33 @@ class Unwanted(Struct, tag="drop", forbid_unknown_fields=True):
     serials: Annotated[list[Count], Meta(max_length=1 << 16)]
 
 
+class Freed(Struct, tag="freed", forbid_unknown_fields=True):
+    """The trainer has what it wanted of these parcels' answers: their places in the pool's memory may be used again."""
+
+    serials: Annotated[list[Count], Meta(max_length=1 << 16)]
+
+
 class Stranger(Struct, tag="stranger", forbid_unknown_fields=True):
-    """The trainer does not know who said that: say hello first."""
+    """Whoever said that is not known: say hello, or call, first."""
 
 
 class End(Struct, tag="end", forbid_unknown_fields=True):
     """The trainer is done."""
 
 
-FromWorker = Union[Hello, Beat, GivenBack, Bye, Unsendable, Results]
-FromTrainer = Union[Welcome, Refused, Tasks, Unwanted, Stranger, End, Beat]
+FromWorker = Union[Hello, Beat, GivenBack, Bye, Unsendable, Results, Refused, Stranger]
+FromTrainer = Union[Welcome, Refused, Tasks, Unwanted, Freed, Stranger, End, Beat, Call]
 
 
-class _Version(Struct, tag="hello"):
+class _HelloVersion(Struct, tag="hello"):
     """What a greeting of any protocol says."""
+
+    protocol: int
+    version: Short
+
+
+class _CallVersion(Struct, tag="call"):
+    """The same of a call."""
 
     protocol: int
     version: Short
@@ -260,12 +319,15 @@ class _Version(Struct, tag="hello"):
 _encoder = msgspec.msgpack.Encoder()
 _from_worker = msgspec.msgpack.Decoder(FromWorker)
 _from_trainer = msgspec.msgpack.Decoder(FromTrainer)
-_version = msgspec.msgpack.Decoder(_Version)
+_version = msgspec.msgpack.Decoder(Union[_HelloVersion, _CallVersion])
 
 
 def packed(message: Struct) -> bytes:
-    """The header of a message."""
-    header = _encoder.encode(message)
+    """The header of a message; raises FrameError where a value in it cannot be sent."""
+    try:
+        header = _encoder.encode(message)
+    except (OverflowError, UnicodeEncodeError, RecursionError) as error:  # numbers of more than 64 bits, half a character
+        raise FrameError(f"a value cannot be sent: {error}") from error
     if len(header) > MAX_HEADER:
         raise FrameError(f"a header of {len(header):,} bytes is more than the {MAX_HEADER:,} that a frame may have")
     return header
@@ -320,15 +382,18 @@ def read_numbers(data: bytes, what: str, most: int, count: int | None = None) ->
 
 def sendable(dtype: np.dtype[Any]) -> bool:
     """Whether arrays of this type may be sent."""
-    return dtype.kind in _KINDS and dtype.names is None and dtype.subdtype is None
+    return dtype.kind in _KINDS and dtype.subdtype is None and named_type(dtype)
 
 
 def read_dtype(text: str) -> np.dtype[Any]:
+    """The type of that name."""
+    if not _TYPES.fullmatch(text):
+        raise FrameError(f"arrays of {text[:32]!r} are not sent")
     try:
         dtype = np.dtype(text)
-    except (TypeError, ValueError, SyntaxError) as error:
+    except (TypeError, ValueError) as error:
         raise FrameError(f"{text[:32]!r} is not a type of arrays") from error
-    if not sendable(dtype) or dtype.str != text:
+    if dtype.str != text:
         raise FrameError(f"arrays of {text[:32]!r} are not sent")
     return dtype
 
@@ -339,13 +404,19 @@ def read_array(buffer: Buffer, dtype: str, shape: Sequence[int]) -> NDArray[Any]
     wanted = math.prod(shape) * kind.itemsize
     if wanted != len(buffer):
         raise FrameError(f"an array of {dtype} and shape {tuple(shape)} takes {wanted:,} bytes, and {len(buffer):,} came")
-    return np.frombuffer(buffer, kind).reshape(shape) if wanted else np.empty(shape, kind)
+    array: NDArray[Any] = np.frombuffer(buffer, kind).reshape(shape) if wanted else np.empty(shape, kind)
+    try:
+        check_characters(array)
+    except ValueError as error:
+        raise FrameError(str(error)) from error
+    return array
 
 
 class BufferQueue:
-    """The buffers of a message, taken one after another."""
+    """The buffers of a message, taken one after another. `lent`: their memory is another's, and will be used again."""
 
-    def __init__(self, parts: Sequence[Buffer]) -> None:
+    def __init__(self, parts: Sequence[Buffer], lent: bool = False) -> None:
+        self.lent = lent
         if len(parts) > MAX_BUFFERS:
             raise FrameError(f"{len(parts):,} buffers are more than the {MAX_BUFFERS:,} that a message may have")
         self._parts: Iterator[Buffer] = iter(parts)

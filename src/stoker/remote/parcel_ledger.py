@@ -45,7 +45,7 @@ class Parcel:
     first: bool = False
     serial: int = -1
     holders: dict[int, float] = field(default_factory=dict)  # and since when
-
+    route: int | None = None  # the same number goes to the same worker, of those who are there
     tainted: bool = False  # a worker ended that had it, and others
 
     @property
@@ -70,6 +70,7 @@ class WorkerAccount:
     work_s: float = 0.0  # that a parcel usually takes in a thread of it
     way_s: float = 0.0  # and to get there and back
     parcels: int = 0  # that it has done
+    here: bool = False  # on the machine of this process, whose cores it shares
 
     @property
     def most(self) -> int:
@@ -111,14 +112,15 @@ class _Line:
 
 
 class ParcelLedger:
-    """The account of one executor. `shy`: home does no rows while there is a worker that could.
+    """The account of one executor. `shy`: home does no rows while there is a worker that could, nor before `waits_until`.
+    Without `hedges`, what takes long is not done twice.
 
     Whoever owns it calls one method at a time; `threads`, `uneasy` and `workers` may be read by others meanwhile.
     """
 
-    def __init__(self, home: int, shy: bool = False) -> None:
+    def __init__(self, home: int, shy: bool = False, hedges: bool = True, waits_until: float = -math.inf) -> None:
         self.home, self.home_busy = home, 0
-        self.shy = shy
+        self.shy, self.hedges, self.waits_until = shy, hedges, waits_until
         self.workers: dict[Hashable, WorkerAccount] = {}  # by address
         self.open: dict[int, Parcel] = {}  # by serial
         self.usual_s = 0.0  # from sending a parcel to having its result
@@ -208,7 +210,7 @@ class ParcelLedger:
             parcel = self._indoors.pop()
         elif self._suspects and not able and now >= self._lonely_s + SUSPECTS_WAIT_S:
             parcel = self._suspects.pop()  # nobody is left who could end instead of this process
-        elif self._waiting and not (self.shy and able):
+        elif self._waiting and not (self.shy and (able or now < self.waits_until)):
             parcel = self._waiting.pop()
         else:
             return None
@@ -233,15 +235,25 @@ class ParcelLedger:
         while self._waiting and free:
             nbytes = self._waiting.head().nbytes
             free = [worker for worker in free if worker.room(nbytes)]
-            if free:
-                yield self._send(min(free, key=_load), self._waiting.pop(), now)
+            taker = self._taker(self._waiting.head(), free)
+            if taker is None:
+                return
+            yield self._send(taker, self._waiting.pop(), now)
+
+    def _taker(self, parcel: Parcel, free: list[WorkerAccount]) -> WorkerAccount | None:
+        """Who of the free ones gets a parcel; None: nobody, or somebody who is not free yet."""
+        if parcel.route is None or not free:
+            return min(free, key=_load, default=None)
+        able = sorted(self.able, key=lambda worker: worker.name)
+        worker = able[parcel.route % len(able)]
+        return worker if worker in free else None
 
     def late(self, now: float) -> Iterator[tuple[WorkerAccount | None, Parcel]]:
         """Parcels that somebody who is free is to do, too, because who has them takes long; None: home is."""
         for parcel in [] if self._waiting else self._late(now):
             others = [w for w in self.able if w.number not in parcel.holders and len(w.held) < w.threads]
             others = [w for w in others if w.room(parcel.nbytes) and not any(held.suspect for held in w.held.values())]
-            if self.home_busy < self.home:
+            if self.home_busy < self.home and not (self.shy and others):
                 self.home_busy += 1
                 self.hedged += 1
                 parcel.holders[HOME] = now
@@ -266,7 +278,7 @@ class ParcelLedger:
     @property
     def uneasy(self) -> bool:
         """Whether somebody has to look soon whether parcels are late."""
-        return not self._waiting and any(HOME not in parcel.holders for parcel in list(self.open.values()))
+        return self.hedges and not self._waiting and any(HOME not in parcel.holders for parcel in list(self.open.values()))
 
     def _send(self, worker: WorkerAccount, parcel: Parcel, now: float) -> tuple[WorkerAccount, Parcel]:
         worker.held[parcel.serial] = parcel
@@ -276,13 +288,13 @@ class ParcelLedger:
 
     # ---- workers -----------------------------------------------------------------------------------------------------------
 
-    def join(self, address: Hashable, name: str, threads: int, now: float) -> WorkerAccount:
+    def join(self, address: Hashable, name: str, threads: int, now: float, here: bool = False) -> WorkerAccount:
         """A worker has come."""
         taken = {seat for worker in self.workers.values() for seat in range(worker.seat, worker.seat + worker.threads)}
         seat = self.home
         while any(number in taken for number in range(seat, seat + threads)):
             seat += 1
-        worker = self.workers[address] = WorkerAccount(next(self._numbers), address, name, threads, now, seat)
+        worker = self.workers[address] = WorkerAccount(next(self._numbers), address, name, threads, now, seat, here=here)
         return worker
 
     def give_back(self, worker: WorkerAccount, serials: Iterable[int]) -> None:
@@ -306,12 +318,15 @@ class ParcelLedger:
             if parcel.holders:
                 continue
             self.lost += 1
+            del self.open[serial]
             if blamed_alone:
                 guilty.append(parcel)
-                del self.open[serial]
-            else:
-                parcel.tainted = parcel.tainted or blamed
-                self.put_back(parcel)
+                continue
+            parcel.tainted = parcel.tainted or blamed
+            # Asked again it has another number: an answer to the first time that is still on its way is no answer to the second.
+            parcel.serial = next(self._serials)
+            self.open[parcel.serial] = parcel
+            self.put_back(parcel)
         return guilty
 
     @property

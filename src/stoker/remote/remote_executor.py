@@ -1,4 +1,4 @@
-"""The executor with workers on other machines: tasks go out, rows come back and are written straight to their batch's memory.
+"""The executor with workers on other machines, or a pool: tasks go out, rows come back, straight to their batch's memory.
 
 One thread, the *exchange*, has the socket: it sends tasks, takes in rows, hears who is there, and finds out who is not. Threads
 of this process work beside the workers, and take from the same line. What cannot travel (joining a batch, rows that exist
@@ -13,11 +13,12 @@ from __future__ import annotations
 import logging
 import os
 import queue
+import socket
 import threading
 import time
+import zlib
 from collections import deque
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -28,11 +29,13 @@ from ..engine.daemons import Daemons
 from ..engine.executor import CRASHED, KILLED, Address, Channel, Executor, Outcome, RemoteCount, Task, TaskWork
 from ..engine.run_task import run_task
 from ..engine.threads import ThreadExecutor
+from ..engine.wake_pipe import WakePipe
+from ..errors import WorkerRefused
 from ..sizes import counted
 from ..storage.plain_values import Unstorable
 from .carrier import Carrier, make_results
-from .curve_keys import TrainerKeys
 from .frames import (
+    MAX_GREETING,
     PROTOCOL,
     Beat,
     BufferQueue,
@@ -40,12 +43,15 @@ from .frames import (
     End,
     FaultResult,
     FrameError,
+    Freed,
     FromWorker,
     GivenBack,
     Hello,
+    NotReadYet,
     Refused,
     Results,
     RowsResult,
+    RowsTask,
     Stranger,
     Tasks,
     Unsendable,
@@ -55,9 +61,11 @@ from .frames import (
     other_version,
     packed,
 )
+from .identities import differences
+from .listening_port import Port
 from .parcel_ledger import Parcel, ParcelLedger, WorkerAccount
+from .pool_memory import SeenMemory
 from .row_frames import read_fault
-from .trainer_port import TrainerPort
 
 C = TypeVar("C")
 R = TypeVar("R")
@@ -66,16 +74,14 @@ _log = logging.getLogger("stoker")
 _CLOSE_S = 1.0
 #: workers that a trainer takes
 _MOST_WORKERS = 1024
-#: what differs, by the name of it in a handshake, in words
-_DIFFERENCES = {
-    "source": "its source holds other samples",
-    "order": "its order (shuffle, take, skip, repeat, mix) is another",
-    "stages": "its stages, or what they are called with, are others",
-    "functions": "a function of it has other code",
-    "fields": "its samples have other fields, types or shapes",
-    "seed": "its seed is another",
-    "on_error": "it treats bad samples in another way (on_error)",
-}
+#: how often messages are taken in before somebody who is gone counts as lost
+_MOST_LAST_WORDS = 64
+#: parcels whose rows cannot be sent, until no others are asked for, where these are most of them
+_MOST_UNSENT = 4
+#: different reasons to refuse a worker that are logged
+_MOST_REFUSALS = 100
+#: seconds for which a pool may be silent at first, before this process makes rows itself
+_POOL_S = 3.0
 
 
 class BeatTimes(NamedTuple):
@@ -87,14 +93,14 @@ class BeatTimes(NamedTuple):
 
 
 class RemoteSetting(NamedTuple):
-    """Where workers connect, who they may be, and what they must have in common with this process."""
+    """How to reach workers, and what they must have in common with this process."""
 
-    address: str
-    keys: TrainerKeys | None
+    open_port: Callable[[WakePipe], Port]  # given what wakes who waits
     version: str
     identity: Mapping[str, str]
     carrier_of: Callable[[TaskWork[Any, Any]], Carrier | None]
     shy: bool = False  # rows are made here only while no worker is there
+    pooled: bool = False  # these are pools, which others use, too
     patience: BeatTimes = BeatTimes()
 
 
@@ -111,14 +117,19 @@ class RemoteExecutor(Executor):
         return self._exchange.ledger.threads
 
     @property
+    def task_rows(self) -> int:  # type: ignore[override]  # a pool says it
+        return self._exchange.task_rows
+
+    @property
     def remote_workers(self) -> list[WorkerAccount]:
         """Those who are connected."""
         return list(self._exchange.ledger.workers.values())
 
     @property
     def remote(self) -> RemoteCount:
-        workers = self.remote_workers
-        return RemoteCount(self._exchange.ledger.home, len(workers), sum(worker.threads for worker in workers))
+        workers, ledger = self.remote_workers, self._exchange.ledger
+        threads, away = (sum(each.threads for each in some) for some in (workers, [each for each in workers if not each.here]))
+        return RemoteCount(ledger.home, len(workers), threads, away, ledger.shy)
 
     @property
     def hedged(self) -> int:
@@ -149,6 +160,7 @@ class _RemoteChannel(Channel[C, R]):
     def __init__(self, exchange: _Exchange, work: TaskWork[C, R]) -> None:
         self.work, self.carrier = work, exchange.setting.carrier_of(work)
         self.travels, self.cancelled = self.carrier is not None, False
+        self.sent = self.unsent = 0  # parcels whose rows came from workers, and those whose rows could not
         self._exchange = exchange
         self._done: queue.SimpleQueue[list[Outcome[C, R]]] = queue.SimpleQueue()
 
@@ -158,9 +170,11 @@ class _RemoteChannel(Channel[C, R]):
             wanted = [carrier.asked(task.content) for task in tasks]
             if None not in wanted:
                 asked, nbytes = wanted, sum(carrier.nbytes(task.content) for task in tasks)
-        self._exchange.take_on(Parcel(self, tasks, asked, nbytes, first))
+        self._exchange.take_on(Parcel(self, tasks, asked, nbytes, first, route=self._exchange.route(asked)))
 
     def collect(self, timeout_s: float) -> list[Outcome[C, R]]:
+        if self._exchange.refusal is not None:
+            raise WorkerRefused(self._exchange.refusal)
         outcomes: list[Outcome[C, R]] = []
         try:
             outcomes += self._done.get(timeout=timeout_s) if timeout_s > 0 else self._done.get_nowait()
@@ -192,19 +206,25 @@ class _Exchange:
 
     def __init__(self, threads: int, make_scratch: Callable[[], Any], setting: RemoteSetting) -> None:
         self.setting = setting
-        self.ledger = ParcelLedger(threads, setting.shy)
+        self._rows_told: dict[Any, int] = {}  # by pools, by address
+        self.refusal: str | None = None  # why a pool does not work for this process
+        self._alone_s = time.monotonic() + _POOL_S if setting.pooled else 0.0  # when to go on without a pool; 0: said so
+        self._seen: dict[Any, SeenMemory] = {}  # memory of workers and pools, by address
+        self._name = "the pool at" if setting.pooled else "remote worker"
+        self.ledger = ParcelLedger(threads, setting.shy, hedges=not setting.pooled, waits_until=self._alone_s)
         self._lock = threading.Lock()  # of the ledger
         self._mail: deque[tuple[Any, bytes]] = deque()  # that the exchange's thread is to send
+        self._freed: dict[Any, list[int]] = {}  # parcels whose answers are not needed any more, and who does not know it yet
         self._refused: set[str] = set()  # what was logged
-        self._wake_end, self._wake = os.pipe()
-        for end in (self._wake_end, self._wake):
-            os.set_blocking(end, False)
+        self._told_unsent = False
+        self._pythons: set[str] = set()  # the same of versions that are not this one's
+        self._wake = WakePipe()
         stop = threading.Event()
         self._daemons = Daemons(partial(_tell, stop, self._wake))
         try:
-            self.port = TrainerPort(setting.address, setting.keys, self._wake_end)
+            self.port = setting.open_port(self._wake)
         except BaseException:
-            self._close_pipe()
+            self._wake.close()
             raise
         try:
             self.home = ThreadExecutor(threads, make_scratch)
@@ -214,7 +234,7 @@ class _Exchange:
             if hasattr(self, "home"):
                 self.home.close()
             self.port.close()
-            self._close_pipe()
+            self._wake.close()
             raise
 
     # ---- asked by others -----------------------------------------------------------------------------------------------------
@@ -225,13 +245,24 @@ class _Exchange:
             self._occupy_home()
             away = parcel.asked is not None and bool(self.ledger.workers)
         if away:
-            self._wake_up()
+            self._wake.ring()
+
+    @property
+    def task_rows(self) -> int:
+        """Rows that every task is to have: the fewest that a pool has told; 0: nobody asks for the same tasks."""
+        return min(self._rows_told.values(), default=0)
+
+    def route(self, asked: list[RowsTask | None] | None) -> int | None:
+        """Which of several pools is to do it: for the same rows the same one, whoever asks; None: any worker."""
+        if not self.setting.pooled or not asked or asked[0] is None:
+            return None
+        return zlib.crc32(asked[0].positions[:8])
 
     def forget(self, line: _RemoteChannel[Any, Any]) -> None:
         with self._lock:
             told = self.ledger.drop(line)
         self._mail += [(address, packed(Unwanted(serials))) for address, serials in told.items()]
-        self._wake_up()
+        self._wake.ring()
 
     def end_stuck(self, quiet_s: float) -> bool:
         before, found = time.monotonic() - quiet_s, False
@@ -244,7 +275,7 @@ class _Exchange:
                 found = True
                 self._mail.append((worker.address, packed(Refused(f"a task {cause}"))))
                 self._lose(worker, cause, CRASHED)
-        self._wake_up()
+        self._wake.ring()
         return found
 
     def stacks(self, describe: Callable[[Any], str]) -> str:
@@ -253,7 +284,7 @@ class _Exchange:
 
         with self._lock:
             away = [
-                f"remote worker {worker.name}, at "
+                f"{self._name} {worker.name}, at "
                 + ("; ".join(describe(task.content) for p in worker.held.values() for task in p.tasks) or "nothing")
                 for worker in self.ledger.workers.values()
             ]
@@ -262,18 +293,7 @@ class _Exchange:
     def close(self) -> None:
         self._daemons.close(_CLOSE_S)
         self.home.close()
-        self._close_pipe()
-
-    def _close_pipe(self) -> None:
-        if self._wake >= 0:
-            ends, self._wake = (self._wake, self._wake_end), -1
-            for end in ends:
-                os.close(end)
-
-    def _wake_up(self) -> None:
-        if self._wake >= 0:
-            with suppress(OSError):
-                os.write(self._wake, b"!")
+        self._wake.close()
 
     # ---- at home -------------------------------------------------------------------------------------------------------------
 
@@ -327,7 +347,7 @@ class _Exchange:
         patience, beat_due = self.setting.patience, 0.0
         try:
             while not stop.is_set():
-                self.port.wait(patience.look_s if self.ledger.uneasy else patience.beat_s)
+                self.port.wait(patience.look_s if self.ledger.uneasy else patience.beat_s, self.ledger.workers)
                 for address, header, buffers in self.port.received():
                     self._hear(address, header, buffers)
                 now = time.monotonic()
@@ -340,10 +360,12 @@ class _Exchange:
             for worker in list(self.ledger.workers.values()):
                 self.port.send(worker.address, packed(End()))
         except Exception:  # noqa: BLE001  a mistake of ours: nobody must wait for what was asked of workers
-            _log.exception("remote workers cannot be reached any more; this process goes on alone")
+            _log.exception("remote workers are no longer reachable; this process continues alone")
             for worker in list(self.ledger.workers.values()):
-                self._lose(worker, "cannot be reached any more", blame=0)
+                self._lose(worker, "is no longer reachable", blame=0)
         finally:
+            for memory in self._seen.values():
+                memory.close()
             self.port.close()
 
     def _hand_out(self, now: float) -> None:
@@ -352,7 +374,7 @@ class _Exchange:
             dawdlers = self.ledger.dawdlers(now)
         for dawdler in dawdlers:
             if not self.port.send(dawdler.address, packed(Beat())):
-                self._lose(dawdler, "lost its connection")
+                self._miss(dawdler)
         with self._lock:
             sent: list[tuple[WorkerAccount | None, Parcel]] = [*self.ledger.for_workers(now)]
             if self.ledger.uneasy:
@@ -362,27 +384,48 @@ class _Exchange:
                     self._errands.submit([Task(0, 0, _Errand(parcel, apart=True))], first=True)
         for worker, parcel in sent:
             if worker is not None and not self._ask(worker, parcel):
-                self._lose(worker, "lost its connection")
+                self._miss(worker)
+        while self._freed:
+            address, serials = self._freed.popitem()
+            self.port.send(address, packed(Freed(serials)))
 
     def _ask(self, worker: WorkerAccount, parcel: Parcel) -> bool:
         asked, carrier = parcel.asked, parcel.line.carrier
         if asked is None:
             return True  # home has it meanwhile
-        return self.port.send(worker.address, packed(Tasks(parcel.serial, carrier.kind, asked, parcel.first)))
+        freed = self._freed.pop(worker.address, [])
+        return self.port.send(worker.address, packed(Tasks(parcel.serial, carrier.kind, asked, parcel.first, freed)))
 
     def _look_after(self, now: float) -> None:
         """Say that this process is there, and find out who is not any more."""
         beat, silent_s = packed(Beat()), self.setting.patience.silent_s
         for worker in list(self.ledger.workers.values()):
             if not self.port.send(worker.address, beat):
-                self._lose(worker, "lost its connection")
+                self._miss(worker)
             elif worker.heard_s < now - silent_s:
                 self._lose(worker, f"gave no sign of life for {silent_s:g} s", blame=0)
         with self._lock:
             self._occupy_home()  # it may have waited for somebody to come
+        if 0 < self._alone_s < now and not self.ledger.workers:
+            self._alone_s = 0.0
+            _log.warning("no pool answers at %s; this process makes its batches itself until one does", self.port.address)
+
+    def _miss(self, worker: WorkerAccount) -> None:
+        """Nobody is at its address. First hear what it said before: rows it has made, or that it leaves; then nothing is lost."""
+        for _ in range(_MOST_LAST_WORDS):  # others go on talking
+            heard = [*self.port.received()]
+            for message in heard:
+                self._hear(*message)
+            if not heard or worker.address not in self.ledger.workers:
+                break
+        self._lose(worker, "lost its connection")
 
     def _lose(self, worker: WorkerAccount, how: str, blame: int = KILLED) -> None:
-        """A worker is gone. What it may have begun when its connection ended may be why, and is tried alone."""
+        """A worker is gone. What it may have begun when its connection ended may be why, and is tried alone.
+
+        Not what a pool had: it works for others, too, and there is no second one to try it.
+        """
+        blame = 0 if self.setting.pooled else blame
         with self._lock:
             if worker.address not in self.ledger.workers:
                 return
@@ -391,19 +434,32 @@ class _Exchange:
             left = len(self.ledger.workers)
             self._occupy_home()
         again = f", and {counted(parcels, 'parcel')} of its tasks will run again" if parcels else ""
-        _log.warning("remote worker %s %s%s (%s left)", worker.name, how, again, counted(left, "remote worker"))
+        self._unsee(worker.address)
+        _log.warning("%s %s %s%s (%s left)", self._name, worker.name, how, again, left)
         for parcel in suspects:
-            cause = f"of remote worker {worker.name} {how}"
+            cause = f"of {self._name} {worker.name} {how}"
             parcel.line.answer([_lost(task, blame, cause) for task in parcel.tasks])
+
+    def _unsee(self, address: Any) -> None:
+        """Let go of the memory of a worker or pool: else it stays, when that itself has ended."""
+        self._freed.pop(address, None)
+        if (memory := self._seen.pop(address, None)) is not None:
+            memory.close()
 
     def _hear(self, address: bytes, header: Any, buffers: list[Any]) -> None:
         worker = self.ledger.workers.get(address)
+        if worker is None and len(header) > MAX_GREETING:
+            return
         try:
             message = from_worker(header)
             if isinstance(message, Hello):
                 self._greet(address, message)
-            elif worker is None:
+            elif isinstance(message, Refused):
+                self._hear_refusal(address, message.why)
+            elif worker is None and not self.setting.pooled:
                 self.port.send(address, packed(Stranger()))
+            elif worker is None:
+                return  # late words of a pool that is called again
             else:
                 worker.heard_s = time.monotonic()
                 self._obey(worker, message, buffers)
@@ -414,14 +470,18 @@ class _Exchange:
                     address, "a worker", f"it has protocol {other[0]} (Stoker {other[1]}), and the trainer {self._own()}"
                 )
             elif worker is not None:
-                self.port.send(address, packed(Refused(f"the trainer could not read what this worker sent: {error}")))
-                self._lose(worker, f"sent what cannot be read ({error})", blame=0)
+                self.port.send(address, packed(Refused(f"the trainer could not read a message of this worker: {error}")))
+                self._lose(worker, f"sent an unreadable message ({error})", blame=0)
+
+    def _hear_refusal(self, address: bytes, why: str) -> None:
+        if self.setting.pooled:
+            self.refusal = f"the pool at {address.decode()} does not work for this program: {why}"
 
     def _own(self) -> str:
         return f"{PROTOCOL} (Stoker {self.setting.version})"
 
     def _greet(self, address: bytes, hello: Hello) -> None:
-        name, now = f"{hello.host}:{hello.pid}", time.monotonic()
+        name, now = address.decode() if self.setting.pooled else f"{hello.host}:{hello.pid}", time.monotonic()
         known = self.ledger.workers.get(address)
         if known is not None:
             self._lose(known, "began again", blame=0)
@@ -429,14 +489,42 @@ class _Exchange:
         if why:
             self._refuse(address, f"worker {name}", why)
             return
-        if not self.port.send(address, packed(Welcome(self.setting.patience.beat_s, self.setting.patience.silent_s))):
+        self._unsee(address)
+        memory = None
+        if hello.memory is not None:
+            self._lose_earlier(hello.memory.token)
+            memory = SeenMemory.open(hello.memory)
+        if memory is not None:
+            self._seen[address] = memory
+        patience = self.setting.patience
+        if not self.port.send(address, packed(Welcome(patience.beat_s, patience.silent_s, memory is not None, os.getpid()))):
             return
+        if self.setting.pooled:
+            self._rows_told[address] = hello.rows
         with self._lock:
-            self.ledger.join(address, name, hello.threads, now)
+            self.ledger.join(address, name, hello.threads, now, here=hello.host == socket.gethostname()[:200])
+            self._alone_s = 0.0
             count = len(self.ledger.workers)
-        _log.info(
-            "remote worker %s joined with %s (%s now)", name, counted(hello.threads, "thread"), counted(count, "remote worker")
-        )
+        _log.info("%s %s joined with %s (%s now)", self._name, name, counted(hello.threads, "thread"), count)
+        self._compare_pythons(hello.identity)
+
+    def _compare_pythons(self, its: Mapping[str, str]) -> None:
+        mine, other = (identity.get("python", "") for identity in (self.setting.identity, its))
+        if mine != other and other not in self._pythons and len(self._pythons) < _MOST_REFUSALS:
+            self._pythons.add(other)
+            _log.warning(
+                "%s: Python %s there, and %s here, which make other code of functions: whether it is the same is not compared",
+                self._name,
+                other,
+                mine,
+            )
+
+    def _lose_earlier(self, token: bytes) -> None:
+        """Who connects again forgets what it had lent: whatever comes by its earlier connection is not to be read any more."""
+        for address in [address for address, seen in self._seen.items() if seen.token == token]:
+            if (worker := self.ledger.workers.get(address)) is not None:
+                self._lose(worker, "connected again", blame=0)
+            self._unsee(address)
 
     def _mismatch(self, hello: Hello) -> str:
         """Why a worker cannot be taken; "": it can."""
@@ -444,21 +532,26 @@ class _Exchange:
             return f"it has protocol {hello.protocol} (Stoker {hello.version}), and the trainer {self._own()}; install the same"
         if len(self.ledger.workers) >= _MOST_WORKERS:
             return f"the trainer has {_MOST_WORKERS:,} workers already"
-        mine, its = self.setting.identity, hello.identity
-        told = [words for name, words in _DIFFERENCES.items() if mine.get(name) != its.get(name)]
-        if mine.get("python") != its.get("python"):
-            told = [words for words in told if words != _DIFFERENCES["functions"]]  # versions of Python make other code
+        told = differences(self.setting.identity, hello.identity)
         return f"its pipeline is not the trainer's: {'; '.join(told)}" if told else ""
 
     def _refuse(self, address: bytes, name: str, why: str) -> None:
-        if why not in self._refused:
+        if why not in self._refused and len(self._refused) < _MOST_REFUSALS:
             self._refused.add(why)
             _log.warning("%s was refused: %s", name, why)
+        self._hear_refusal(address, why)
         self.port.send(address, packed(Refused(why)))
 
     def _obey(self, worker: WorkerAccount, message: FromWorker, buffers: list[Any]) -> None:
-        if isinstance(message, Results):
+        if isinstance(message, Results) and (self.setting.pooled or message.places is not None):
+            try:
+                self._take_in(worker, message, self._lent(worker, message.places) or BufferQueue(buffers))
+            finally:
+                self._freed.setdefault(worker.address, []).append(message.serial)
+        elif isinstance(message, Results):
             self._take_in(worker, message, BufferQueue(buffers))
+        elif isinstance(message, Stranger):
+            self._lose(worker, "no longer knows this program")
         elif isinstance(message, Unsendable):
             self._keep_home(message)
         elif isinstance(message, GivenBack):
@@ -469,7 +562,16 @@ class _Exchange:
             with self._lock:
                 self.ledger.leave(worker, blamed=False)
                 self._occupy_home()
-            _log.info("remote worker %s left", worker.name)
+            self._unsee(worker.address)
+            _log.info("%s %s left", self._name, worker.name)
+
+    def _lent(self, worker: WorkerAccount, places: list[tuple[int, int]] | None) -> BufferQueue | None:
+        """What lies at places in the memory of a worker or pool; None: it was sent."""
+        if places is None:
+            return None
+        if (memory := self._seen.get(worker.address)) is None:
+            raise FrameError("rows in a memory that is not known here")
+        return BufferQueue(memory.buffers(places), lent=True)
 
     def _keep_home(self, message: Unsendable) -> None:
         with self._lock:
@@ -477,9 +579,11 @@ class _Exchange:
             if parcel is None:
                 return
             line: _RemoteChannel[Any, Any] = parcel.line
-            if line.travels:
-                line.travels = False  # what follows would be as this is
-                _log.warning("rows of this pipeline are made by the trainer itself, because they cannot be sent: %s", message.why)
+            line.unsent += 1
+            line.travels = line.unsent < max(_MOST_UNSENT, line.sent)  # else what follows would mostly be as this is
+            if not self._told_unsent:
+                self._told_unsent = True
+                _log.warning("rows that cannot be sent are made by the trainer itself; the first of them have %s", message.why)
             self.ledger.keep_home(parcel)
             self._occupy_home()
 
@@ -489,12 +593,17 @@ class _Exchange:
         sent_s = None if parcel is None else parcel.holders.get(worker.number)
         if parcel is None or sent_s is None:
             return
-        outcomes = self._opened(parcel, message.results, buffers)
+        try:
+            outcomes = self._opened(parcel, message.results, buffers)
+        except NotReadYet as error:
+            self._keep_home(Unsendable(message.serial, str(error)))
+            return
         now = time.monotonic()
         with self._lock:
             settled = self.ledger.settle(parcel.serial)
             if settled is None:
                 return
+            parcel.line.sent += 1
             work_s = sum(result.wall_s for result in message.results)
             self.ledger.done(worker, sent_s, now, work_s, message.waited_s)
         for other in settled[1]:
@@ -553,7 +662,6 @@ def _outcome(task: Task[Any], write: Callable[[], Any]) -> Outcome[Any, Any]:
     return Outcome(task, result=write())
 
 
-def _tell(stop: threading.Event, wake: int) -> None:
+def _tell(stop: threading.Event, wake: WakePipe) -> None:
     stop.set()
-    with suppress(OSError):
-        os.write(wake, b"!")
+    wake.ring()

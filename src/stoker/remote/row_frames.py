@@ -19,16 +19,20 @@ from ..storage.plain_values import Unstorable, read_value, write_value
 from ..storage.scratch import NO_NOTES, Notes
 from .frames import (
     MAX_BUFFER,
+    MAX_DIMENSIONS,
     AnyColumn,
     ArrayColumn,
     Buffer,
     BufferQueue,
     FaultFrame,
+    FaultResult,
     FrameError,
     GivenNames,
     NotesFrame,
+    NotReadYet,
     ReportFrame,
     RowsColumn,
+    RowsResult,
     StringsColumn,
     ValuesColumn,
     numbers_of,
@@ -42,6 +46,8 @@ from .frames import (
 _MOST_CAUSES = 9
 #: types of the attributes of errors
 _PLAIN = (str, bytes, bool, int, float, type(None))
+#: types of what a tree of values ends in
+_LEAVES = (str, bool, int, float, type(None))
 _NOTES = ("seeks_used", "seeks_unfit", "unfit", "damaged", "damage", "pillow", "retried", "cache_hits", "cache_misses")
 _MOST_TEXT = 1 << 16
 
@@ -59,7 +65,10 @@ def column_frame(name: str, column: Column, buffers: list[Buffer]) -> AnyColumn:
     if _alike(column):
         return RowsColumn(name, *_array(np.stack(column), buffers))
     own: list[Any] = []
-    trees = [write_value(value, own) for value in column]
+    try:
+        trees = [write_value(value, own) for value in column]
+    except RecursionError as error:
+        raise Unstorable(f"field {name!r}: lists within lists, too many to send") from error
     buffers.append(own[0] if len(own) == 1 else b"".join(bytes(part) for part in own))
     if len(buffers[-1]) > MAX_BUFFER:
         raise Unstorable(f"{len(buffers[-1]):,} bytes of one field")
@@ -96,7 +105,7 @@ def read_column(frame: AnyColumn, buffers: BufferQueue, rows: int) -> Column:
     """A column of so many rows. An `ArrayColumn` has the memory of its buffer, others what is theirs."""
     buffer = buffers.take()
     if isinstance(frame, StringsColumn):
-        return _read_strings(frame, buffer, rows)
+        return _read_strings(frame, bytes(buffer) if buffers.lent else buffer, rows)
     if isinstance(frame, ValuesColumn):
         return _read_values(frame, buffer, rows)
     array = read_array(buffer, frame.dtype, frame.shape)
@@ -139,8 +148,10 @@ def _read_values(frame: ValuesColumn, buffer: Buffer, rows: int) -> list[Any]:
 
 def _check_tree(tree: Any) -> None:
     """Raise unless a tree is of the types that may be sent. `read_value` checks its form, and sizes by what it takes."""
-    if not isinstance(tree, list):
+    if type(tree) in _LEAVES:
         return
+    if type(tree) is not list:
+        raise FrameError(f"a value of the type {type(tree).__name__}, which trees do not have")
     kind, *about = tree
     if kind in ("l", "t"):
         for each in about[0]:
@@ -150,15 +161,17 @@ def _check_tree(tree: Any) -> None:
             _check_tree(key)
             _check_tree(each)
     elif kind in ("a", "g", "T"):
-        dtype = about[0]
-        if isinstance(dtype, str) and dtype[1:2] in ("U", "S"):
-            np.dtype(dtype)  # texts in arrays: as harmless as numbers
-        else:
-            read_dtype(dtype if isinstance(dtype, str) else "")
+        read_dtype(about[0] if isinstance(about[0], str) else "")
+        _check_shape(about[1])
         if kind == "T" and "torch" not in sys.modules:
-            raise FrameError("a tensor came, and nobody has imported torch here")
+            raise NotReadYet("tensors, and nobody has imported torch in the trainer")
     elif kind != "b":
         raise FrameError(f"a value of the unknown kind {str(kind)[:16]!r}")
+
+
+def _check_shape(shape: Any) -> None:
+    if type(shape) is not list or len(shape) > MAX_DIMENSIONS or not all(type(side) is int and side >= 0 for side in shape):
+        raise FrameError("a value with a shape that is not one")
 
 
 # ---- names -----------------------------------------------------------------------------------------------------------------
@@ -186,27 +199,54 @@ def read_names(frame: GivenNames | None, source: Source | None, indices: Ints, r
 
 def fault_frame(fault: TaskFault) -> FaultFrame:
     kind, message, arguments, details, trace, cause = fault.__reduce__()[1]
+    public = [(name, value) for name, value in details.items() if _is_attribute(name)]
     return FaultFrame(
-        kind[:256],
-        message[:_MOST_TEXT],
+        _cut(kind)[:256],
+        _cut(message),
         [_cut(argument) for argument in arguments[:32]],
-        {name[:256]: _cut(value) for name, value in [*details.items()][:64]},
-        trace[-_MOST_TEXT:],
+        {name[:256]: _cut(value) for name, value in public[:64]},
+        _whole(trace)[-_MOST_TEXT:],
         None if cause is None else fault_frame(cause),
     )
+
+
+def say_where(result: RowsResult | FaultResult, machine: str) -> None:
+    """Let the errors in a result say on which machine: files of the same name may be others there."""
+    if isinstance(result, FaultResult):
+        faults = [result.fault]
+    else:
+        faults = [*result.report.skipped, *([result.report.failure] if result.report.failure is not None else [])]
+    for fault in faults:
+        if fault.arguments == [fault.message]:  # others have a form of their own
+            fault.message = f"{fault.message} (on {machine})"
+            fault.arguments = [fault.message]
+            if "message" in fault.details:
+                fault.details["message"] = fault.message
 
 
 def _cut(value: Any) -> Any:
     if isinstance(value, int) and not isinstance(value, bool) and not -(1 << 63) <= value < 1 << 63:
         return str(value)
-    return value[:_MOST_TEXT] if isinstance(value, (str, bytes)) else value
+    if isinstance(value, str):
+        return _whole(value)[:_MOST_TEXT]
+    return value[:_MOST_TEXT] if isinstance(value, bytes) else value
+
+
+def _whole(text: str) -> str:
+    """A text that can be sent: what a file's name has that is not UTF-8 becomes an escape."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _is_attribute(name: str) -> bool:
+    """Whether errors may have an attribute of this name on the other side; what classes of users have for themselves stays."""
+    return name.isidentifier() and not name.startswith("_")
 
 
 def read_fault(frame: FaultFrame, depth: int = 0) -> TaskFault:
     values = [*frame.arguments, *frame.details.values()]
     if depth > _MOST_CAUSES or not all(type(value) in _PLAIN for value in values):
         raise FrameError("an error with values that are not plain, or with too many causes")
-    if not all(name.isidentifier() and not name.startswith("_") for name in frame.details):
+    if not all(map(_is_attribute, frame.details)):
         raise FrameError("an error with an attribute that cannot be one")
     cause = None if frame.cause is None else read_fault(frame.cause, depth + 1)
     return TaskFault(frame.kind, frame.message, tuple(frame.arguments), frame.details, frame.trace, cause)
@@ -226,7 +266,7 @@ def report_frame(report: Report) -> ReportFrame:
         rows=report.rows,
         failure=None if report.failure is None else fault_frame(report.failure),
         failed_slot=int(report.failed_slot),
-        notes=None if notes is NO_NOTES else NotesFrame(**{name: getattr(notes, name) for name in _NOTES}),
+        notes=None if notes is NO_NOTES else NotesFrame(**{name: _cut(getattr(notes, name)) for name in _NOTES}),
         slow=[(slot, _seconds(seconds)) for slot, seconds in report.slow],
         draws=report.draws,
     )

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ipaddress
 import re
+import socket
 
 from ..errors import ConfigError
 
 _TCP = re.compile(r"tcp://(?P<host>\[[0-9A-Fa-f:.%\w]+\]|[^:/\[\]\s]+):(?P<port>\d{1,5}|\*)")
-#: a path of a socket, as long as the system takes it
 _IPC = re.compile(r"ipc:///?(?P<path>[^@\s][^\0]{0,100})")
+#: bytes of a path of a socket, as long as the system takes it
+_MOST_PATH = 101
 _KEYS = "make keys with `stoker keys FOLDER`"
 
 
@@ -18,6 +20,8 @@ def checked_address(address: str, asked: str) -> str:
     text = address.strip() if isinstance(address, str) else ""
     if _IPC.fullmatch(text):
         return text
+    if text.startswith("ipc://") and len(text.removeprefix("ipc://").encode()) > _MOST_PATH:
+        raise ConfigError(f"{asked}: the path of a socket may have {_MOST_PATH} bytes; use a shorter one, as /tmp/stoker.sock")
     found = _TCP.fullmatch(text)
     if found is None or (found["port"] != "*" and int(found["port"]) > 65535):
         raise ConfigError(
@@ -37,6 +41,14 @@ def is_private(address: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:  # a name, an interface, or `*`: whoever answers to it
         return False
+
+
+def by_ipv6(address: str) -> bool:
+    """Whether IPv6 alone leads to an address: it is one, or a name that has no other. Raises OSError for an unknown name."""
+    found = _TCP.fullmatch(address)
+    if found is None or found["host"].startswith(("[", "*")):
+        return found is not None and found["host"].startswith("[")
+    return {family for family, *_ in socket.getaddrinfo(found["host"], None)} == {socket.AF_INET6}
 
 
 def check_keys(address: str, keys: bool, asked: str, how: str) -> None:

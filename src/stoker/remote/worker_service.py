@@ -12,30 +12,31 @@ from __future__ import annotations
 import os
 import socket as sockets
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import zmq
-from zmq.utils.monitor import parse_monitor_message
 
 from ..engine.executor import Outcome, Task
 from ..engine.threads import ThreadExecutor
+from ..engine.wake_pipe import WakePipe
 from ..errors import WorkerRefused
 from ..sizes import counted
 from ..storage.plain_values import Unstorable
+from .calling_socket import UNKNOWN_KEY, CallingSocket
 from .carrier import Carrier, make_results
-from .curve_keys import WorkerKeys
+from .curve_keys import CallerKeys
 from .frames import (
-    MAX_BUFFER,
     PROTOCOL,
     Beat,
     Buffer,
     Bye,
     End,
     FrameError,
+    Freed,
     FromTrainer,
     GivenBack,
     Hello,
@@ -49,14 +50,19 @@ from .frames import (
     from_trainer,
     packed,
 )
+from .message_memory import keep_message_memory
+from .pool_memory import AbsentReaders, PoolMemory, watch_of
+from .row_frames import say_where
+from .wire_addresses import by_ipv6
 
 #: seconds without a welcome until the connection is made again, and for a worker that leaves to finish what it has begun
 _WELCOME_S, _LEAVE_S = 3.0, 20.0
 #: of a trainer's silence, how many times what it calls silence itself, until the connection is made again
 _SILENCES = 2.0
-#: milliseconds: between attempts to connect, and for last words
-_RECONNECT_MS, _RECONNECT_MOST_MS, _LINGER_MS = 100, 2000, 1000
-_EVENTS = zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+#: seconds for which nobody is at the trainer's address until a worker takes it for ended that serves one trainer only
+_GONE_S = 60.0
+#: milliseconds for last words
+_LINGER_MS = 1000
 
 
 @dataclass(slots=True)
@@ -77,53 +83,71 @@ class WorkerService:
         address: str,
         carriers: Mapping[str, Carrier],
         *,
-        keys: WorkerKeys | None,
+        keys: CallerKeys | None,
         version: str,
         identity: dict[str, str],
         threads: int,
         make_scratch: Callable[[], Any],
         say: Callable[[str], None],
         once: bool = False,
+        memory: PoolMemory | None = None,
     ) -> None:
         self._address, self._keys, self._carriers, self._say, self._once = address, keys, carriers, say, once
-        self._hello = packed(Hello(PROTOCOL, version, identity, threads, sockets.gethostname()[:200], os.getpid()))
+        self._memory, at = memory, None if memory is None else memory.at
+        host = sockets.gethostname()[:200]
+        self._name = f"remote worker {host}:{os.getpid()}"
+        self._hello = packed(Hello(PROTOCOL, version, identity, threads, host, os.getpid(), memory=at))
+        self._process = -1  # a descriptor of the trainer's process, where that sees the memory
+        self._lent: dict[int, list[memoryview]] = {}  # by serial, until the trainer says that it has them
+        self._absent = AbsentReaders()
+        keep_message_memory()
         self._context = zmq.Context(io_threads=1)
-        self._socket: zmq.Socket[bytes] | None = None
-        self._monitor: Any = None
+        self._connection: CallingSocket | None = None
         self._poller = zmq.Poller()
-        self._wake_end, self._wake = os.pipe()
-        for end in (self._wake_end, self._wake):
-            os.set_blocking(end, False)
-        self._poller.register(self._wake_end, zmq.POLLIN)
+        self._wake = WakePipe()
+        self._poller.register(self._wake.end, zmq.POLLIN)
         self._welcome: Welcome | None = None
-        self._time = 0
+        self._time = self._trainer = 0
         self._heard_s = self._began_s = self._beat_due = 0.0
+        self._reached_s = 0.0  # when somebody was last there; 0: there was no trainer yet
         self._jobs: dict[int, _AskedRows] = {}  # that are not answered, by serial
-        self._out: deque[tuple[int, list[Buffer]]] = deque()
-        self._leaving, self._ended = False, False
-        self._told: set[str] = set()
+        self._out: deque[tuple[int, int, list[Buffer], list[memoryview] | None]] = deque()  # time, serial, parts, what is lent
+        self._leaving, self._ended, self._answered = False, False, False
+        self._refusals: Counter[str] = Counter()  # since the last welcome
         self._executor = ThreadExecutor(threads, make_scratch)
         self._channel = self._executor.channel(self._make, self)
 
     def leave(self) -> None:
         """Finish what is begun, and then return from `run`. For handlers of signals, and other threads."""
         self._leaving = True
-        with suppress(OSError):
-            os.write(self._wake, b"!")
+        self._wake.ring()
 
     def run(self) -> None:
         """Work until somebody says `leave`. Raises WorkerRefused where the trainer does not want this worker."""
         try:
             self._connect()
-            while not self._leaving and not (self._once and self._ended):
+            while not self._leaving and not (self._once and self._over()):
                 self._turn(0.5)
             self._finish()
         finally:
             self._executor.close()
             self._disconnect(_LINGER_MS)
             self._context.term()
-            for end in (self._wake_end, self._wake):
-                os.close(end)
+            self._part()
+            self._absent.close()
+            if self._memory is not None:
+                self._memory.close()
+            self._wake.close()
+
+    def _over(self) -> bool:
+        """Whether the trainer has ended. One that was killed has not said so: then nobody is there any more.
+
+        One that is stopped, as by a debugger, is still there: the system takes connections for it.
+        """
+        if not self._ended and self._reached_s and time.monotonic() > self._reached_s + _GONE_S:
+            self._say(f"nobody has been at {self._address} for {_GONE_S:g} s: the trainer has ended")
+            self._ended = True
+        return self._ended
 
     # ---- the connection ------------------------------------------------------------------------------------------------------
 
@@ -131,43 +155,29 @@ class WorkerService:
         """A new connection; what was asked for by the last one is forgotten."""
         self._disconnect(0)
         self._start_over()
-        socket = self._socket = self._context.socket(zmq.DEALER)
-        if self._keys is not None:
-            socket.curve_publickey, socket.curve_secretkey = self._keys.public.encode(), self._keys.secret.encode()
-            socket.curve_serverkey = self._keys.trainer.encode()
-        for option, value in (
-            (zmq.LINGER, 0),
-            (zmq.SNDHWM, 0),  # the trainer asks for no more than it can take
-            (zmq.MAXMSGSIZE, MAX_BUFFER),
-            (zmq.RECONNECT_IVL, _RECONNECT_MS),
-            (zmq.RECONNECT_IVL_MAX, _RECONNECT_MOST_MS),
-            (zmq.IPV6, int("[" in self._address)),
-        ):
-            socket.setsockopt(option, value)
-        self._monitor = socket.get_monitor_socket(_EVENTS)
-        self._poller.register(socket, zmq.POLLIN)
-        self._poller.register(self._monitor, zmq.POLLIN)
-        socket.connect(self._address)
-        socket.send(self._hello)
+        self._connection = CallingSocket(self._context, self._address, self._keys, self._poller, waits=True)
+        self._connection.socket.send(self._hello)
 
     def _start_over(self) -> None:
         self._time += 1
         self._jobs.clear()
         self._welcome, self._began_s = None, time.monotonic()
+        self._part()
+
+    def _part(self) -> None:
+        """A trainer may still be reading what it was lent, until it has ended or takes this worker again."""
+        self._absent.add(self._trainer, self._process, self._lent)
+        self._process, self._lent = -1, {}
 
     def _disconnect(self, linger_ms: int) -> None:
-        if self._socket is not None:
-            self._poller.unregister(self._socket)
-            self._poller.unregister(self._monitor)
-            self._socket.disable_monitor()
-            self._monitor.close(linger=0)
-            self._socket.close(linger=linger_ms)
-            self._socket = None
+        if self._connection is not None:
+            self._connection.close(linger_ms)
+            self._connection = None
 
     def _send(self, parts: list[Buffer]) -> None:
-        assert self._socket is not None
+        assert self._connection is not None
         with suppress(zmq.Again):
-            self._socket.send_multipart(parts, zmq.NOBLOCK, copy=False)
+            self._connection.socket.send_multipart(parts, zmq.NOBLOCK, copy=False)
 
     # ---- one turn ------------------------------------------------------------------------------------------------------------
 
@@ -175,13 +185,16 @@ class WorkerService:
         """Wait for something to happen, and see to it."""
         if self._welcome is not None:
             seconds = min(seconds, self._welcome.beat_s / 2)
-        self._poller.poll(int(1000 * seconds))
-        with suppress(BlockingIOError):
-            os.read(self._wake_end, 4096)
-        self._watch()
+        ready = dict(self._poller.poll(int(1000 * seconds)))
+        if self._wake.end in ready:
+            self._wake.heard()
+        if self._connection is not None and self._connection.monitor in ready:
+            self._watch()
         while self._out:
-            made, parts = self._out.popleft()
+            made, serial, parts, lent = self._out.popleft()
             if made == self._time and self._welcome is not None:
+                if lent is not None:
+                    self._lent[serial] = lent
                 self._send(parts)
         self._receive()
         self._keep_time(time.monotonic())
@@ -190,11 +203,17 @@ class WorkerService:
         welcome = self._welcome
         if welcome is None:
             if now > self._began_s + _WELCOME_S and not self._leaving:
+                if not self._answered and not self._refusals:
+                    self._answered = True  # said once; afterwards it is known whom this worker waits for
+                    self._say(
+                        f"no trainer answers at {self._address} yet{_unknown_name(self._address)}; this worker keeps trying"
+                    )
                 self._connect()
             return
         if now >= self._beat_due:
             self._beat_due = now + welcome.beat_s
             self._send([packed(Beat())])
+            self._absent.look()
         if now > self._heard_s + _SILENCES * welcome.silent_s and not self._leaving:
             self._say(
                 f"the trainer at {self._address} gave no sign of life for {_SILENCES * welcome.silent_s:g} s; connecting again"
@@ -202,39 +221,47 @@ class WorkerService:
             self._connect()
 
     def _watch(self) -> None:
-        """Say why a connection is not accepted; else it would be tried for ever, without a word."""
-        while self._monitor.poll(0):
-            event = parse_monitor_message(self._monitor.recv_multipart())["event"]
-            if event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
-                told = "does not know the key of this worker; add it with `stoker keys`, or use the right key file"
-            else:
-                told = "does not speak to this worker: one of the two has no keys, or the wrong ones"
-            if told not in self._told:
-                self._told.add(told)
-                self._say(f"the trainer at {self._address} {told}")
+        if self._connection is None:
+            return
+        refusals = self._connection.refusals()
+        if self._connection.reached and self._reached_s:
+            self._connection.reached, self._reached_s = False, time.monotonic()
+        for refusal in refusals:
+            self._refusals[refusal] += 1
+            if self._refusals[refusal] == (1 if refusal == UNKNOWN_KEY else 2):
+                self._say(f"the trainer at {self._address} {refusal}")
 
     def _receive(self) -> None:
-        assert self._socket is not None
-        while self._socket is not None:
+        while self._connection is not None:
             try:
-                parts = self._socket.recv_multipart(zmq.NOBLOCK)
+                parts = self._connection.socket.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 return
             self._heard_s = time.monotonic()
+            if self._reached_s:
+                self._reached_s = self._heard_s
             try:
                 self._hear(from_trainer(parts[0]))
             except FrameError as error:
-                self._say(f"the trainer at {self._address} sent what cannot be read ({error}); connecting again")
+                self._say(f"the trainer at {self._address} sent an unreadable message ({error}); connecting again")
                 self._connect()
 
     def _hear(self, message: FromTrainer) -> None:
         if isinstance(message, Tasks):
+            self._free(message.freed)
             self._take(message)
+        elif isinstance(message, Freed):
+            self._free(message.serials)
         elif isinstance(message, Unwanted):
             for serial in message.serials:
                 self._jobs.pop(serial, None)
         elif isinstance(message, Welcome):
-            self._welcome, self._ended, self._beat_due = message, False, 0.0
+            self._welcome, self._ended, self._beat_due, self._trainer = message, False, 0.0, message.pid
+            self._answered, self._reached_s = True, self._heard_s
+            self._refusals.clear()
+            self._absent.back(message.pid)
+            if message.mapped and self._memory is not None:
+                self._process = watch_of(message.pid)  # where it is not seen from here, rows are sent
             self._say(f"working for the trainer at {self._address}")
         elif isinstance(message, Refused):
             raise WorkerRefused(f"the trainer at {self._address} refused this worker: {message.why}")
@@ -244,7 +271,12 @@ class WorkerService:
         elif isinstance(message, End):
             self._say(f"the trainer at {self._address} has ended{'' if self._once else '; waiting for the next'}")
             self._ended = True
+            self._lent.clear()
             self._connect()
+
+    def _free(self, serials: list[int]) -> None:
+        for serial in serials:
+            self._lent.pop(serial, None)
 
     def _take(self, asked: Tasks) -> None:
         carrier = self._carriers.get(asked.kind)
@@ -264,6 +296,8 @@ class WorkerService:
             return None
         try:
             results, buffers = make_results(job.carrier, job.asked.tasks, scratch)
+            for result in results:
+                say_where(result, self._name)
             return Results(serial, results, 0, max(0.0, begun_s - job.came_s)), buffers
         except (Unstorable, FrameError) as error:
             return Unsendable(serial, str(error)), []
@@ -280,9 +314,19 @@ class WorkerService:
                 message, buffers = answer
                 if isinstance(message, Results):
                     message.thread = outcome.worker
-                self._out.append((job.time, [_header(message), *buffers]))
-        with suppress(OSError):
-            os.write(self._wake, b"!")
+                self._out.append((job.time, message.serial, *self._parts(message, buffers)))
+        self._wake.ring()
+
+    def _parts(self, message: Results | Unsendable, buffers: list[Buffer]) -> tuple[list[Buffer], list[memoryview] | None]:
+        """What to send, and the memory that the trainer reads the rest from; None: all is sent."""
+        if self._memory is None or self._process < 0 or not isinstance(message, Results):
+            return [_header(message), *buffers], None
+        try:
+            own = [self._memory.own(buffer) for buffer in buffers]
+        except (MemoryError, OSError):  # there is no more of it
+            return [_header(message), *buffers], None
+        message.places = [self._memory.place(buffer) for buffer in own]
+        return [_header(message)], own
 
     # ---- the end -------------------------------------------------------------------------------------------------------------
 
@@ -297,15 +341,24 @@ class WorkerService:
         self._send([packed(GivenBack(serials[: 1 << 12]))])
         begun, deadline = len(self._jobs), time.monotonic() + _LEAVE_S
         if begun or serials:
-            self._say(f"leaving: {counted(len(serials), 'parcel')} of tasks given back, {counted(begun, 'other')} to finish")
+            self._say(f"leaving: {counted(len(serials), 'parcel')} of tasks returned, {counted(begun, 'other')} to finish")
         while (self._jobs or self._out) and self._welcome is not None and time.monotonic() < deadline:
             self._turn(0.1)
         if self._welcome is not None:
             self._send([packed(Bye())])
 
 
+def _unknown_name(address: str) -> str:
+    """Why nobody answers at an address, if that is its name; in words that follow "yet"."""
+    try:
+        by_ipv6(address)
+    except OSError as error:
+        return f" (the name of the host cannot be resolved: {error.strerror})"
+    return ""
+
+
 def _header(message: Results | Unsendable) -> bytes:
     try:
         return packed(message)
-    except FrameError as error:  # too long
+    except FrameError as error:  # too long, or with a value that cannot be sent
         return packed(Unsendable(message.serial, str(error)))

@@ -1,23 +1,28 @@
-"""The trainer's socket: who may connect, and frames in and out. Used by one thread; what frames mean is not known here."""
+"""A socket that others connect to: who may, and frames in and out. Used by one thread; what frames mean is not known here.
+
+A trainer has one for its workers, and a pool one for its trainers.
+"""
 
 from __future__ import annotations
 
 import errno
 import logging
-import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Container, Hashable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import zmq
 from zmq.utils import z85
 
 from ..engine.resources import usable_cores
+from ..engine.wake_pipe import WakePipe
 from ..errors import ConfigError
-from .curve_keys import TrainerKeys
+from .curve_keys import ListenerKeys
 from .frames import MAX_BUFFER, MAX_BUFFERS, Buffer
+from .message_memory import keep_message_memory
+from .open_door import Door
 
 _log = logging.getLogger("stoker")
 
@@ -27,20 +32,42 @@ _HANDSHAKE_MS, _HEARTBEAT_MS = 5_000, 5_000
 _LINGER_MS = 200
 #: messages that are taken in before others get their turn
 _AT_ONCE = 32
+#: connections that the system holds until they are taken in: of more, each would be tried again after a second
+_BACKLOG = 1024
 _ZAP = "inproc://zeromq.zap.01"
 
 
-class TrainerPort:
-    """A socket that workers connect to. Messages go to and come from addresses, which the socket gives out."""
+class Port(Protocol):
+    """Messages to and from addresses, whoever has connected to whom."""
 
-    def __init__(self, address: str, keys: TrainerKeys | None, wake: int) -> None:
+    address: str
+
+    def wait(self, seconds: float, known: Container[Hashable] = ()) -> None:
+        """Until something comes, or somebody wakes this thread. `known` are the addresses that have said hello."""
+
+    def received(self) -> Iterator[tuple[bytes, Buffer, list[Buffer]]]:
+        """Messages that have come: from whom, header and buffers."""
+
+    def send(self, address: Any, header: bytes, buffers: Sequence[Buffer] = ()) -> bool:
+        """Whether somebody is at that address. Buffers are not copied: nobody may write to them any more."""
+
+    def close(self) -> None:
+        """Let last words go out; idempotent."""
+
+
+class ListeningPort(Port):
+    """The socket gives out the addresses. `asked` is what the user wrote, for messages."""
+
+    def __init__(self, address: str, keys: ListenerKeys | None, wake: WakePipe, asked: str) -> None:
+        keep_message_memory()
         # One thread takes in about 2 GB/s; the connections are shared out among them.
         self._context = zmq.Context(io_threads=min(4, 1 + usable_cores() // 8))
         self._socket = self._context.socket(zmq.ROUTER)
         self._zap: zmq.Socket[bytes] | None = None
+        self._door: Door | None = None
         self._path = Path(address.removeprefix("ipc://")) if address.startswith("ipc://") else None
         self._own = -1  # the number of that file
-        self._allowed = {z85.decode(public.encode()): name for name, public in keys.workers.items()} if keys else {}
+        self._allowed = {z85.decode(public.encode()): name for name, public in keys.accepts.items()} if keys else {}
         self._poller = zmq.Poller()
         try:
             if keys is not None:
@@ -55,6 +82,7 @@ class TrainerPort:
                 (zmq.ROUTER_MANDATORY, 1),
                 (zmq.SNDHWM, 0),  # what is asked for is bounded
                 (zmq.MAXMSGSIZE, MAX_BUFFER),
+                (zmq.BACKLOG, _BACKLOG),
                 (zmq.HANDSHAKE_IVL, _HANDSHAKE_MS),
                 (zmq.HEARTBEAT_IVL, _HEARTBEAT_MS),
                 (zmq.HEARTBEAT_TIMEOUT, 3 * _HEARTBEAT_MS),
@@ -70,25 +98,24 @@ class TrainerPort:
                 self._own = self._path.stat().st_ino
         except (zmq.ZMQError, OSError) as error:
             self.close()
-            raise ConfigError(
-                f"loader(workers_at={address!r}): cannot listen there: {error.strerror or error}; choose another port, or :0 for "
-                "any that is free"
-            ) from error
+            raise ConfigError(f"{asked}: cannot listen there: {error.strerror or error}; {_remedy(error.errno)}") from error
         self._wake = wake
-        self._poller.register(wake, zmq.POLLIN)
+        self._poller.register(wake.end, zmq.POLLIN)
         self._poller.register(self._socket, zmq.POLLIN)
+        if self._path is None:  # only this user reaches a file
+            self._door = Door(self._socket, self.address)
+            self._poller.register(self._door.monitor, zmq.POLLIN)
 
-    def wait(self, seconds: float) -> None:
-        """Until something comes, or somebody wakes this thread."""
+    def wait(self, seconds: float, known: Container[Hashable] = ()) -> None:
         ready = dict(self._poller.poll(max(0, int(1000 * seconds))))
-        if self._wake in ready:
-            with suppress(BlockingIOError):
-                os.read(self._wake, 4096)
+        if self._wake.end in ready:
+            self._wake.heard()
         if self._zap is not None and self._zap in ready:
             self._admit(self._zap)
+        if self._door is not None and (self._door.shut or self._door.monitor in ready):
+            self._door.look()
 
     def received(self) -> Iterator[tuple[bytes, Buffer, list[Buffer]]]:
-        """Messages that have come: from whom, header and buffers."""
         for _ in range(_AT_ONCE):
             try:
                 frames: list[Any] = self._socket.recv_multipart(zmq.NOBLOCK, copy=False)
@@ -97,16 +124,15 @@ class TrainerPort:
             if 2 <= len(frames) <= MAX_BUFFERS + 2:
                 yield frames[0].bytes, frames[1].buffer, [frame.buffer for frame in frames[2:]]
 
-    def send(self, address: Any, header: bytes) -> bool:
-        """Whether somebody is at that address."""
+    def send(self, address: Any, header: bytes, buffers: Sequence[Buffer] = ()) -> bool:
         try:
-            self._socket.send_multipart([address, header], zmq.NOBLOCK)
+            self._socket.send_multipart([address, header, *buffers], zmq.NOBLOCK, copy=not buffers)
         except zmq.ZMQError:
             return False
         return True
 
     def _admit(self, zap: zmq.Socket[bytes]) -> None:
-        """Say of somebody who connects whether it may: whose key is in the trainer's file."""
+        """Say of somebody who connects whether it may: whose key is in the key file."""
         with suppress(zmq.Again):
             while True:
                 request = zap.recv_multipart(zmq.NOBLOCK)
@@ -114,7 +140,7 @@ class TrainerPort:
                 name = self._allowed.get(credentials[0]) if mechanism == b"CURVE" and credentials else None
                 if name is None:
                     _log.warning(
-                        "somebody at %s wanted to work here, whose key is not in the key file", origin.decode("ascii", "replace")
+                        "refused a connection from %s: its key is not in the key file", origin.decode("ascii", "replace")
                     )
                     answer = [b"400", b"unknown key", b"", b""]
                 else:
@@ -122,14 +148,26 @@ class TrainerPort:
                 zap.send_multipart([version, serial, *answer])
 
     def close(self) -> None:
-        """Let last words go out; idempotent."""
         if self._zap is not None:
             self._zap.close(linger=0)
+        if self._door is not None:
+            self._door.close()
         self._socket.close()
         self._context.term()
         with suppress(OSError):
             if self._path is not None and self._path.stat().st_ino == self._own:
                 self._path.unlink()
+
+
+def _remedy(number: int | None) -> str:
+    """What to do where nobody can listen, by the system's number of the error."""
+    if number in (errno.EADDRNOTAVAIL, errno.ENODEV, errno.EINVAL):
+        return "use an address of this machine, or tcp://0.0.0.0:PORT for all it has"
+    if number in (errno.ENOENT, errno.ENOTDIR, errno.EROFS):
+        return "make the folder of the socket, or use another"
+    if number in (errno.EACCES, errno.EPERM):
+        return "use a port from 1024 on, or a folder that you may write to"
+    return "choose another port, or :0 for any that is free; for ipc:// another path"
 
 
 def _check_free(path: Path) -> None:

@@ -1,0 +1,32 @@
+"""Run something until a signal says that it is to end."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from typing import Any, Protocol
+
+
+class Service(Protocol):
+    """Runs until it is told to leave."""
+
+    def run(self) -> None: ...
+
+    def leave(self) -> None: ...
+
+
+def until_told(service: Service) -> None:
+    """Run a service; Ctrl-C, SIGTERM or SIGHUP let it leave, and a second one ends it at once."""
+    asked = False
+
+    def leave(number: int, frame: Any) -> None:
+        nonlocal asked
+        if asked:
+            raise KeyboardInterrupt  # who asks twice does not want to wait
+        asked = True
+        service.leave()
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN and threading.current_thread() is threading.main_thread():
+            signal.signal(number, leave)
+    service.run()

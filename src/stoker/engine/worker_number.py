@@ -1,0 +1,16 @@
+"""Which of an executor's worker processes this process is."""
+
+from __future__ import annotations
+
+_number: int | None = None
+
+
+def worker_number() -> int | None:
+    """Its number, from 0 on, which the process that takes its place has too; None: this is not a worker process."""
+    return _number
+
+
+def be_worker(number: int) -> None:
+    """This process is that worker."""
+    global _number  # of a process, and said once in its life
+    _number = number
