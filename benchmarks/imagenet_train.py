@@ -20,8 +20,13 @@ from measure import Comparison, Entry, Take, compare, make_parser, note, ratio, 
 from ours import kernel_alone, lead, pack, pack_indexed, stoker_images, stoker_tar
 from peers.dali import dali_images
 from peers.ffcv_images import ffcv_images
+from peers.grain_images import grain_images
+from peers.litdata_images import litdata_images
+from peers.ray_data_images import ray_data_images
 from peers.spdl_images import spdl_images
+from peers.streaming_images import streaming_images
 from peers.tensorflow_data import tf_images
+from peers.tensorpack_images import tensorpack_images
 from peers.torch_images import torch_opencv, torch_pillow
 
 
@@ -31,20 +36,25 @@ class Peer(NamedTuple):
     make: Callable[..., AbstractContextManager[Take]]
     needs: tuple[str, ...]
     more: tuple[Any, ...] = ()
-    #: every thread or worker makes a batch of its own
-    batch_a_thread: bool = False
+    #: batches that each thread or worker may hold, where it makes batches of its own
+    held: int = 0
 
     def lead(self, threads: int) -> int:
         """Batches that it may hold ready, and one."""
-        return 2 * threads + 2 if self.batch_a_thread else 4
+        return self.held * threads + 2 if self.held else 4
 
 
 PEERS = {
-    "torch-pillow": Peer(torch_pillow, ("torch", "PIL"), batch_a_thread=True),
-    "torch-opencv": Peer(torch_opencv, ("torch", "simplejpeg", "cv2"), batch_a_thread=True),
+    "torch-pillow": Peer(torch_pillow, ("torch", "PIL"), held=2),
+    "torch-opencv": Peer(torch_opencv, ("torch", "simplejpeg", "cv2"), held=2),
     "tf-data": Peer(tf_images, ("tensorflow",)),
     "dali": Peer(dali_images, ("nvidia.dali",)),
-    "spdl": Peer(spdl_images, ("spdl.io",), batch_a_thread=True),
+    "spdl": Peer(spdl_images, ("spdl.io",), held=2),
+    "grain": Peer(grain_images, ("grain", "simplejpeg", "cv2"), held=6),
+    "mosaicml-streaming": Peer(streaming_images, ("streaming", "simplejpeg", "cv2"), held=2),
+    "litdata": Peer(litdata_images, ("litdata", "simplejpeg", "cv2"), held=2),
+    "ray-data": Peer(ray_data_images, ("ray.data", "simplejpeg", "cv2"), held=6),
+    "tensorpack": Peer(tensorpack_images, ("tensorpack", "simplejpeg", "cv2")),
     "ffcv-jpg": Peer(ffcv_images, ("ffcv", "simplejpeg"), more=("jpg",)),
     "ffcv-raw": Peer(ffcv_images, ("ffcv", "simplejpeg"), more=("raw",)),
 }

@@ -19,9 +19,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from slow_server import STATS
+from slow_server import BUCKET, STATS
 
-BUCKET = "bucket"
 _SIGNED = {
     "Authorization": "AWS4-HMAC-SHA256 Credential=test/20200101/us-east-1/s3/aws4_request",
     "Content-Type": "application/octet-stream",
@@ -47,19 +46,22 @@ class LateApp:
         return self._app(environ, start_response)
 
 
+def look_for_s3_at(address: str) -> None:
+    """Have obstore, in this process, take the server at an address for S3."""
+    os.environ |= {
+        "AWS_ENDPOINT_URL": address, "AWS_ALLOW_HTTP": "true", "AWS_REGION": "us-east-1",
+        "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test",
+    }  # fmt: skip
+
+
 @contextmanager
 def serving_s3(folder: Path, latency_s: float) -> Iterator[str]:
-    """A server with the files of a folder; gives its address. What obstore needs to find it is in the environment meanwhile."""
+    """A server with the files of a folder; gives its address."""
     command = [sys.executable, str(Path(__file__).resolve()), str(folder), str(latency_s)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         assert process.stdout is not None
         try:
-            address = f"http://127.0.0.1:{int(process.stdout.readline())}"
-            os.environ |= {
-                "AWS_ENDPOINT_URL": address, "AWS_ALLOW_HTTP": "true", "AWS_REGION": "us-east-1",
-                "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test",
-            }  # fmt: skip
-            yield address
+            yield f"http://127.0.0.1:{int(process.stdout.readline())}"
         finally:
             process.terminate()
 

@@ -169,7 +169,7 @@ def check(cost: Cost, folder: Path, options: argparse.Namespace) -> dict[str, An
     runs: dict[tuple[str, int], list[Run]] = {case: [] for case in cases}
     for number in range(options.rounds):
         for kind, count in cases[:: -1 if number % 2 else 1]:
-            run = measured_run(folder, options.batch, options.batches, **{kind: count})
+            run = measured_run(folder, options.batch, options.batches, **{"threads": 1, kind: count})
             runs[kind, count].append(run)
             note(f"round {number + 1}/{options.rounds}  {count} {kind:10} {run.samples_per_s:9,.0f}/s on {run.cores:.2f} cores")
     found: dict[str, Any] = {}

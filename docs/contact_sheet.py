@@ -1,4 +1,4 @@
-"""Draw every image operation at several strengths: python docs/contact_sheet.py [--image FILE] OUT.png
+"""Draw every image operation at several strengths: python docs/contact_sheet.py [--image FILE] [--overview] OUT.png
 
 All pictures are made by pipelines as users write them. What an operation draws at random stands below its picture, as
 `loader.explain` tells it. The scene is drawn here; `--image` shows a picture of your own instead.
@@ -493,6 +493,34 @@ def draw_sheet(picture: Pixels, partner: Pixels) -> Image.Image:
     return sheet
 
 
+#: on the front page each operation has one picture: of the first row with its name, this column; else the last
+OVERVIEW = {
+    "RandomResizedCrop": 2, "Resize": 3, "CenterCrop": 0, "RandomCrop": 2, "Pad": 3, "CropBox": 1, "Rotate": 3, "Affine": 3,
+    "ColorJitter": 3, "GaussianBlur": 3, "Solarize": 1, "Posterize": 3, "Cutout": 2, "RandomErasing": 2, "MixUp": 2, "CutMix": 2,
+    "ToFloat": 0, "Normalize": 0, "TrivialAugment": 2, "RandAugment": 2, "AutoAugment": 2,
+}  # fmt: skip
+
+
+def draw_overview(picture: Pixels, partner: Pixels) -> Image.Image:
+    """One picture for each operation."""
+    tiles: dict[str, Picture] = {}
+    for row in (row for section in whole_sheet().values() for row in section):
+        name = row.name.partition(",")[0]
+        if name in stoker.image.__all__ and name not in tiles:
+            tiles[name] = pictures_of(row, picture, partner)[OVERVIEW.get(name, -1)]
+    columns = 7
+    step, height = WIDTH + 2 * GAP, HEIGHT + CAPTION
+    sheet = Image.new("RGB", (columns * step, -(-len(tiles) // columns) * height + GAP), PAPER)
+    pen, font = ImageDraw.Draw(sheet), ImageFont.load_default(12)
+    for number, (name, tile) in enumerate(tiles.items()):
+        row, column = divmod(number, columns)
+        pixels = tile.pixels[:HEIGHT, :WIDTH]
+        left, top = column * step + (step - pixels.shape[1]) // 2, GAP + row * height + (HEIGHT - pixels.shape[0]) // 2
+        sheet.paste(Image.fromarray(pixels), (left, top))
+        pen.text((column * step + step / 2, GAP + row * height + HEIGHT + 3), name, INK, font, anchor="ma")
+    return sheet
+
+
 def _put(sheet: Image.Image, pen: ImageDraw.ImageDraw, tile: Picture, y: int, column: int, font: Any) -> None:
     left, top = corner(tile.pixels, y, column)
     sheet.paste(Image.fromarray(tile.pixels), (left, top))
@@ -506,9 +534,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("out", type=Path, help="the PNG to write")
     parser.add_argument("--image", type=Path, help="a picture of your own instead of the scene")
+    parser.add_argument("--overview", action="store_true", help="one picture for each operation only")
     given = parser.parse_args()
     picture = one_picture(given.image.read_bytes()) if given.image else scene()
-    draw_sheet(picture, night()).save(given.out, optimize=True)
+    draw = draw_overview if given.overview else draw_sheet
+    draw(picture, night()).save(given.out, optimize=True)
 
 
 if __name__ == "__main__":

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -33,6 +35,7 @@ PER_CLASS = 8
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--faults", action="store_true", help="repeat the scenarios of the fault lab as often as `make faults` does")
+    parser.addoption("--core", action="store_true", help="skip tests that need a package which is not installed")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -45,6 +48,42 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         left_out = [item for item in items if item.get_closest_marker("thorough")]
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in set(left_out)]
+
+
+#: packages that ``--core`` does without
+OPTIONAL = ("cv2", "jax", "keras", "lmdb", "msgpack", "msgpack_numpy", "tensorflow", "torch", "torchvision", "zstandard")
+
+
+@contextmanager
+def _skipped_without_extras(wanted: bool) -> Iterator[None]:
+    try:
+        yield
+    except ImportError as error:
+        lacks = re.search(r"No module named '(\w+)'|needs the package (\w+)", str(error))
+        if wanted and lacks and (name := lacks[1] or lacks[2]) in OPTIONAL:
+            pytest.skip(f"it takes {name}")
+        raise
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
+    with _skipped_without_extras(item.config.getoption("--core")):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
+    with _skipped_without_extras(item.config.getoption("--core")):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    lacks = re.search(r"ModuleNotFoundError: No module named '(\w+)'", str(report.longrepr)) if report.failed else None
+    if lacks and collector.config.getoption("--core") and lacks[1] in OPTIONAL:
+        report.outcome, report.longrepr = "skipped", (str(collector.path), 0, f"Skipped: it takes {lacks[1]}")
+    return report
 
 
 @pytest.fixture(scope="session")

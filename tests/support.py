@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import sys
 import threading
 from typing import Any
 
@@ -14,6 +15,9 @@ from PIL import Image
 from stoker.source.chunk import Column
 from stoker.source.source import Rows, Source
 from stoker.storage.scratch import Scratch
+
+#: False in a free-threaded Python, which frees memory at other times
+GIL = bool(getattr(sys, "_is_gil_enabled", lambda: True)())
 
 
 class Passing:

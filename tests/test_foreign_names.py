@@ -45,7 +45,7 @@ def double(x: Any) -> Any:
         (lambda p: p.map(double, batched=True), "map_batch"),
         (lambda p: p.filter(double, handler=print), r"on_error\('skip'"),
         (lambda p: p.image("image", size=224), r"Resize\(224\)"),
-        (lambda p: p.image("image", ops=[]), "one by one"),
+        (lambda p: p.image("image", ops=[]), "separately"),
         (lambda p: p.decode("image", as_="pil"), "format='pil'"),
         (lambda p: p.torch_dataset(format="torch"), "no argument 'format'; its arguments are batches"),
         (lambda p: p.unbatch(3), "too many arguments; it takes none"),
@@ -129,7 +129,7 @@ def test_an_error_inside_a_property_is_not_hidden() -> None:
     [
         ("RandomHorizontalFlip", r"HorizontalFlip\(p\)"),
         ("ToTensor", r"ToFloat\(\), layout='chw'"),
-        ("Compose", "one by one"),
+        ("Compose", "separately"),
         ("CutOut", "Cutout"),
         ("Mixup", r"\.blend\(MixUp"),
         ("HorizontalFlp", "did you mean HorizontalFlip"),

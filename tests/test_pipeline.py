@@ -59,7 +59,7 @@ def test_an_inner_batch_is_explained_as_it_was_written() -> None:
         (lambda p: p.image("image", CropBox("a"), CropBox("b")), "one image stage crops to one field, not to a and b"),
         (lambda p: p.image("image", Normalize(0, 1), Normalize(0, 1)), "second Normalize"),
         (lambda p: p.image("image", Normalize(0, 1), CenterCrop(8)), "put Normalize at the end"),
-        (lambda p: p.image("image", Normalize(0, 1), out="uint8"), "Normalize, which gives floats"),
+        (lambda p: p.image("image", Normalize(0, 1), out="uint8"), "Normalize, which produces floats"),
         (lambda p: p.image("image", double), "not an operation"),
         (lambda p: p.image("image", max_pixels=0), "max_pixels=0"),
         (lambda p: p.decode("image", format="jax"), "format='jax'"),
@@ -86,7 +86,7 @@ def test_an_inner_batch_is_explained_as_it_was_written() -> None:
         (lambda p: p.loader(executor="fibers"), "executor='fibers'"),
         (lambda p: p.loader(watchdog_s=None), "watchdog_s=None"),
         (lambda p: p.loader(memory="much"), "memory"),
-        (lambda p: p.loader(format="jax"), "format='jax'"),
+        (lambda p: p.loader(format="mxnet"), "format='mxnet'"),
     ],
 )
 def test_a_mistake_is_told_before_anything_runs(wrong: Any, told: str, image_folder: Path) -> None:
@@ -148,7 +148,7 @@ def test_a_sample_that_cannot_be_made_says_why_it_cannot() -> None:
 
 
 def test_a_stream_cannot_be_repeated_and_says_what_to_do() -> None:
-    with pytest.raises(ConfigError, match="let its function give the samples as often"):
+    with pytest.raises(ConfigError, match="let its function yield the samples as often"):
         stoker.stream(lambda: iter(())).repeat(2).batch(1).explain()
 
 

@@ -73,12 +73,16 @@ def with_pillow(path: str) -> NDArray[np.uint8]:
 
 
 def with_opencv(path: str) -> NDArray[np.uint8]:
+    """Read, decode all, crop, resize, flip."""
+    return pixels_with_opencv(Path(path).read_bytes())
+
+
+def pixels_with_opencv(data: bytes) -> NDArray[np.uint8]:
     """Decode all, crop, resize (bilinear, without antialiasing), flip."""
     import cv2
     import simplejpeg
 
     cv2.setNumThreads(0)  # the workers are the parallelism
-    data = Path(path).read_bytes()
     pixels = simplejpeg.decode_jpeg(data, colorspace="RGB", fastdct=True, fastupsample=True)
     left, top, right, bottom = random_crop(pixels.shape[1], pixels.shape[0])
     pixels = cv2.resize(pixels[top:bottom, left:right], (SIDE, SIDE), interpolation=cv2.INTER_LINEAR)

@@ -48,15 +48,17 @@ def files(root: Path | Paths, pattern: str = "**/*", labels: Labels = "folder", 
     """Images in folders, or on a list of paths: fields `image` (bytes) and `label`.
 
     The first folder below `root` names the class (`pipeline.classes`, sorted); `labels` may be None (no label), a list of class
-    names (``labels=train.classes`` gives validation data the numbers of the training data), a dict of folder names to labels, or
-    a function of the path. With the default pattern only image files count, by their extension.
+    names (with ``labels=train.classes`` validation data have the class numbers of the training data), a dict of folder names to
+    labels, or a function of the path. With the default pattern only image files count, by their extension.
 
-    Of a list of paths, `labels` may be a list or an array with one for each; else the folder a file lies in names its class.
-    Labels are integers (int64), floats (float32; float64 in arrays of it), rows of numbers, or texts, all of one kind.
+    For a list of paths, `labels` may be a list or an array with one label per path; otherwise the class is the name of the file's
+    folder. Labels are integers (int64), floats (float32; float64 in arrays of it), rows of numbers, or text, all of one kind.
 
-    Where ``stoker index --jpeg`` has left seek indices of the JPEGs, they are used; ``seek=False`` does without. Here and in all
-    other sources they change the speed, and never a pixel.
+    Seek indices of the JPEGs, made by ``stoker index --jpeg``, are used unless ``seek=False``. In all sources they affect the
+    speed, but no pixel.
     """
+    if root is None:
+        raise errors.ConfigError("files(None): the first argument must be a folder or a list of paths")
     if not isinstance(root, (str, bytes, PathLike)):
         from .source.files.listed import open_listed
 
@@ -81,9 +83,9 @@ def filelist(path: Path, root: Path | None = None, labels: Labels = "folder", *,
 def table(columns: Any, /, *, root: Path | None = None, seek: bool = True, **files: str) -> Pipeline:
     """Rows of a table, a field for each column: a dict of columns (lists, arrays), a data frame, or the path of a CSV file.
 
-    ``table("train.csv", image="path")`` reads the files that the column ``path`` names, as the field `image` (bytes) in place of
-    that column; more keywords make more such fields. They come first, then the other columns in their order. Paths are relative
-    to `root`, else to the folder of the CSV file, else to the working directory.
+    ``table("train.csv", image="path")`` reads the files named in the column ``path`` into the field `image` (bytes), which
+    replaces that column; more keywords make more such fields. They come first, then the other columns in their order. Paths are
+    relative to `root`, else to the folder of the CSV file, else to the working directory.
     """
     from .source.files.table import TableSource
 
@@ -102,11 +104,11 @@ def voc(
 ) -> Pipeline:
     """Images with XML annotations (ImageNet, PASCAL VOC): fields `image`, `label`, `box`.
 
-    `path` is a text file with a path per line, below `images`, or a list of whole paths. `annotations` is the folder of XML
-    files, or a list of them; without it they lie beside the images.
+    `path` is a text file with one path per line, below `images`, or a list of complete paths. `annotations` is the folder of XML
+    files, or a list of them; by default they are next to the images.
 
-    One sample per object: `box` is (ymin, xmin, ymax, xmax) in pixels, and an image without objects gives one sample with the
-    whole image. With ``objects="together"`` one sample per image: `label` holds k numbers and `box` is (k, 4), k may be 0.
+    One sample per object: `box` is (ymin, xmin, ymax, xmax) in pixels, and an image without objects is one sample with the whole
+    image. With ``objects="together"`` one sample per image: `label` holds k numbers and `box` is (k, 4), k may be 0.
     """
     from .source.files.voc import open_voc
 
@@ -122,7 +124,7 @@ def arrays(**arrays: Any) -> Pipeline:
 
 @advised
 def stream(factory: Callable[[], Iterable[Mapping[str, Any]]]) -> Pipeline:
-    """Samples from ``factory()``, an iterable of mappings, called once per epoch; they are numbered as they come."""
+    """Samples from ``factory()``, an iterable of mappings, called once per epoch; they are numbered in the order they come."""
     from .source.streams.stream import StreamSource
 
     return Pipeline(StreamSource(factory))
@@ -141,16 +143,16 @@ def tar(
     patience: Patience | None = None,
     seek: bool = True,
 ) -> Pipeline:
-    """Tar shards by WebDataset's conventions: files of one basename are a sample, their extensions its fields.
+    """Tar shards by WebDataset's conventions: files with the same basename form a sample, their extensions are its fields.
 
     `shards` is a path or URL (``http(s)://``, ``s3://``, ``gs://``), with braces or globs, a folder, or a list of these; ``"-"``
-    is standard input. Plain shards are read at random through an index, made on first use; ``.tar.gz``, ``.tar.zst``, pipes, and
-    everything with ``index="never"`` are read in sequence, `interleave` shards at once.
+    is standard input. Plain shards are read in any order through an index, made on first use; ``.tar.gz``, ``.tar.zst``, pipes,
+    and everything with ``index="never"`` are read in sequence, `interleave` shards at a time.
 
     Fields are decoded by extension (``cls`` int, ``json``, ``txt``, ``npy``; pictures stay bytes until `image`); with
-    ``decode=False`` all are bytes. `defaults` gives values for fields that some samples lack, which is an error otherwise.
-    Pickles are refused but for the fields named in `allow_pickle`. `cache` keeps remote shards on a local disk; `patience` says
-    how long a network is waited for. Seek indices of JPEGs, if the shards' indexes have some, are used unless ``seek=False``.
+    ``decode=False`` all are bytes. `defaults` sets values for fields that some samples lack, which is otherwise an error. Pickles
+    are refused, except for the fields named in `allow_pickle`. `cache` keeps remote shards on a local disk; `patience` sets
+    network timeouts and retries. Seek indices of JPEGs in the shards' indexes are used unless ``seek=False``.
     """
     from .engine.each import Crew
     from .source.opening import open_tar
@@ -182,14 +184,14 @@ def tfrecord(
     patience: Patience | None = None,
     seek: bool = True,
 ) -> Pipeline:
-    """TFRecord files, both checksums of every record checked; a field for each feature of their tf.train.Examples.
+    """TFRecord files: one field per feature of their tf.train.Examples; both checksums of every record are checked.
 
-    `features` says what to read: ``{"image": bytes, "label": int}``, ``[int]`` for any number of values, ``(float, 128)`` for so
-    many, `stoker.Feature` for defaults and raw arrays. Without it names and types are what the files hold. ``"raw"``: the single
-    field ``record``, unparsed. `cache`, `patience` and `seek` are as for `tar`.
+    `features` names what to read: ``{"image": bytes, "label": int}``, ``[int]`` for any number of values, ``(float, 128)`` for a
+    fixed number, `stoker.Feature` for defaults and raw arrays. Without it names and types are taken from the files. ``"raw"``:
+    the single field ``record``, unparsed. `cache`, `patience` and `seek` are as for `tar`.
 
-    Files compressed with gzip or zlib are read in sequence, `interleave` files at once. `compression` is ``"gzip"`` or ``"zlib"``
-    for all files; without it, it is what the name (``.gz``, ``.zlib``) or, of local files, the first bytes say.
+    Files compressed with gzip or zlib are read in sequence, `interleave` files at a time. `compression` is ``"gzip"`` or
+    ``"zlib"`` for all files; by default it is detected from the name (``.gz``, ``.zlib``) or the first bytes of local files.
     """
     from .engine.each import Crew
     from .source.opening import open_tfrecord
@@ -210,10 +212,10 @@ def tfrecord(
 
 @advised
 def lmdb(path: Path, fields: Sequence[str] | None = None) -> Pipeline:
-    """An LMDB database, in the order of its keys: what `write_lmdb` wrote comes back as it was.
+    """An LMDB database, in the order of its keys, with the values that `write_lmdb` wrote.
 
-    Of tensorpack's databases the components of a datapoint are the fields ``"0"``, ``"1"`` ..., or as `fields` names them; a JPEG
-    that is stored as a uint8 array goes into `image` as it is. Of any other the field ``value`` holds the bytes.
+    In tensorpack's databases the components of a datapoint are the fields ``"0"``, ``"1"`` ..., or the names in `fields`; `image`
+    accepts a JPEG stored as a uint8 array. In any other database the field ``value`` holds the bytes.
     """
     from .source.shards.lmdb_source import LmdbSource
 
@@ -224,8 +226,9 @@ def lmdb(path: Path, fields: Sequence[str] | None = None) -> Pipeline:
 def mix(pipelines: Sequence[Pipeline], weights: Sequence[float] | None = None, until: str = "first") -> Pipeline:
     """Samples of several pipelines in exact proportions, with the fields they have in common.
 
-    The pipelines may be shuffled, cut and repeated, and their fields selected and renamed; everything else comes after. An epoch
-    ends when one of them has no sample left, or with ``until="all"`` when all samples have been seen: shorter ones begin again.
+    The pipelines may use `shuffle`, `take`, `skip`, `repeat`, `select`, `rename` and `drop`; everything else comes after. An
+    epoch ends when one of them has no sample left, or with ``until="all"`` when all samples have been seen; shorter ones start
+    again.
     """
     return _mix(pipelines, weights, until)
 

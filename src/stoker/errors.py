@@ -6,35 +6,36 @@
     ├── ConfigError (ValueError)          the pipeline or an argument is wrong; nothing has run yet
     │   └── ArgumentError (TypeError)     a method does not have such an argument
     ├── MissingExtra (ImportError)        an optional package is not installed
-    ├── SourceNotFound (FileNotFoundError)   the data set is not where it was said to be
-    ├── SourceEmpty (ValueError)          it is there, and holds nothing
+    ├── SourceNotFound (FileNotFoundError)   the data set does not exist
+    ├── SourceEmpty (ValueError)          the data set exists, but has no samples
     ├── ShardError                        a shard or its index is bad as a whole: `shard` and `offset` say where
     │   ├── CorruptShard (ValueError)     its bytes contradict its format
     │   ├── ShardChanged (ValueError)     it is no longer what its index, or an earlier read, says
     │   └── CorruptIndex (ValueError)     its index is damaged, or was written by a later version
     ├── RemoteError (OSError)             a URL could not be fetched; `url` and `status` say which and why
-    ├── WriteError (OSError)              something could not be written; nothing half-written is left
+    ├── WriteError (OSError)              something could not be written; nothing half-written remains
     ├── SampleError                       one sample is bad: `key`, `origin` and `position` say which, `stage` what found it
-    │   ├── ReadError (OSError)           its bytes could not be read, or there is no memory for them
+    │   ├── ReadError (OSError)           its bytes could not be read, or do not fit into memory
     │   ├── RecordError (ValueError)      its bytes do not match their checksum, or a field of it cannot be decoded or split
     │   ├── ImageError (ValueError)       its image could not be decoded
     │   │   ├── CorruptImage              the bytes contradict the format
     │   │   ├── TruncatedImage            the bytes end too early
-    │   │   ├── UnsupportedImage          a format nothing here decodes
-    │   │   └── ImageTooLarge             more pixels or scans than allowed, or than there is memory for
-    │   ├── BoxError (ValueError)         its box leaves no pixel
+    │   │   ├── UnsupportedImage          a format that cannot be decoded
+    │   │   └── ImageTooLarge             more pixels or scans than allowed, or than fit into memory
+    │   ├── BoxError (ValueError)         its box contains no pixel
     │   ├── AnnotationError (ValueError)  its annotation could not be read
     │   ├── FunctionError (RuntimeError)  the user's function raised; the cause is the original
-    │   └── WorkerError (RuntimeError)    the process that worked on it ended, again and again
+    │   └── WorkerError (RuntimeError)    the process that worked on it ended repeatedly
     ├── BatchError (ValueError)           rows that cannot become one batch
     ├── DataLossError (RuntimeError)      more samples were bad than `on_error` allows
     ├── StateError (ValueError)           a saved state that does not belong here
     ├── StallError (TimeoutError)         nothing moved for `watchdog_s` seconds
     ├── ClosedError (RuntimeError)        a loader or iterator used after its end
-    ├── WorkerRefused (RuntimeError)      the trainer does not take this remote worker; the message says what differs
+    ├── WorkerRefused (RuntimeError)      the trainer refused this remote worker; the message says what differs
+    ├── DeviceError (RuntimeError)        a GPU cannot be used for decoding: its driver or compiler says why
     └── KernelError (RuntimeError)        the native library is missing, or refused a call: a bug in Stoker
 
-An error that concerns one sample can be skipped with ``pipeline.on_error("skip")``; the others cannot.
+An error of a single sample can be skipped with ``pipeline.on_error("skip")``; the others cannot.
 """
 
 from __future__ import annotations
@@ -57,11 +58,11 @@ class MissingExtra(StokerError, ImportError):
 
 
 class SourceNotFound(StokerError, FileNotFoundError):
-    """The data set is not where it was said to be."""
+    """The data set does not exist."""
 
 
 class SourceEmpty(StokerError, ValueError):
-    """The data set is there, and holds no sample."""
+    """The data set exists, but has no samples."""
 
 
 class ShardError(StokerError):
@@ -103,7 +104,7 @@ class RemoteError(StokerError, OSError):
 
 
 class WriteError(StokerError, OSError):
-    """Something could not be written; nothing half-written is left."""
+    """Something could not be written; nothing half-written remains."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -160,11 +161,11 @@ class UnsupportedImage(ImageError):
 
 
 class ImageTooLarge(ImageError):
-    """More pixels or scans than the limits allow, refused before memory was taken; or more than there is memory for."""
+    """More pixels or scans than the limits allow, refused before memory was allocated; or more than fit into memory."""
 
 
 class BoxError(SampleError, ValueError):
-    """The sample's box leaves no pixel of its image."""
+    """The sample's box contains no pixel of its image."""
 
 
 class AnnotationError(SampleError, ValueError):
@@ -203,7 +204,11 @@ class ClosedError(StokerError, RuntimeError):
 
 
 class WorkerRefused(StokerError, RuntimeError):
-    """A trainer does not take this remote worker; the message says what differs."""
+    """A trainer does not take this remote worker, or a pool this trainer; the message says what differs."""
+
+
+class DeviceError(StokerError, RuntimeError):
+    """A GPU cannot be used for decoding; the message has the name that its driver or compiler gives to the reason."""
 
 
 class KernelError(StokerError, RuntimeError):

@@ -27,7 +27,7 @@ _COLLATE = "use batch(size, pad={{'field': 0}}) for rows of varying shape, and .
 _ALWAYS = "omit it: workers always run in parallel, and results always come in order"
 _WORLD = "use shard(rank=..., world={value})"
 _RANK = "use shard(rank={value}, world=...)"
-_OPERATIONS = "operations are given one by one: image(field, Resize(224), ...), from stoker.image"
+_OPERATIONS = "operations are passed separately: image(field, Resize(224), ...), from stoker.image"
 _SKIP = "use .on_error('skip', budget=...)"
 
 _COMPRESSION = "use compression='gzip' or compression='zlib', or omit it to have it found out"
@@ -143,7 +143,7 @@ _ANYWHERE = {
 #: what to say to arguments without a name
 _POSITIONAL = {
     "shuffle": (
-        "say which is meant: shuffle() for the whole data set, without a buffer; shuffle(window={value}) to keep reading nearly "
+        "choose one: shuffle() for the whole data set, without a buffer; shuffle(window={value}) to keep reading nearly "
         "sequential; or shuffle(seed={value})"
     ),
 }
@@ -192,6 +192,7 @@ _METHODS = {
 #: attributes, by what they were asked of; a pipeline's are `_METHODS`
 _ATTRIBUTES = {
     "Batch": {"keys_": "use batch.sample_keys", "mask": "use batch.valid"},
+    "Loader": {"dataset": "to leave out batches, as Accelerate's skip_first_batches() does, call loader.skip(n)"},
     "Sample": {"key_": "use sample.key"},
     "module": {"skip": "use pipeline.on_error('skip', budget=...)"},
 }
@@ -253,7 +254,7 @@ def argument_advice(verb: str, name: str, value: Any) -> str | None:
 
 def _too_many(verb: str, extra: tuple[Any, ...], known: list[str]) -> ArgumentError:
     if verb not in _POSITIONAL:
-        return ArgumentError(f"{verb}() was given too many arguments; it takes {', '.join(known) or 'none'}")
+        return ArgumentError(f"{verb}() got too many arguments; it takes {', '.join(known) or 'none'}")
     shown = ", ".join(map(reprlib.repr, extra))
     return ArgumentError(f"{verb}({shown}): {_POSITIONAL[verb].format(value=reprlib.repr(extra[0]))}")
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
+from . import loader as running
 from .errors import ArgumentError, ConfigError, MissingExtra, StateError, StokerError
 from .foreign_names import advised, argument_advice, unknown_attribute
 from .image.batch_mixing import CutMix, Mixing, MixUp
@@ -21,13 +22,9 @@ from .image.limits import MAX_PIXELS
 from .image.lower import lower
 from .image.normalize import Normalize, ToFloat
 from .image.operation import Operation
-from .loader import Loader
-from .loader.build import explained
-from .loader.one_epoch import OneEpoch
-from .loader.open_cache import open_cache
 from .plan import nodes as n
 from .plan.columns import AnySource
-from .plan.deal import check_remainder
+from .plan.deal import Deal, StepTurns, check_remainder
 from .plan.field_effects import check_size
 from .plan.mix_pattern import pattern_of
 from .plan.nodes import Function
@@ -41,6 +38,8 @@ from .source.sample_names import NamedSample
 from .source.source import Source, digest
 
 if TYPE_CHECKING:
+    from .device.keras_dataset import Fields
+    from .loader import Loader
     from .storage.sample_cache import SampleCache
 
 _log = logging.getLogger("stoker")
@@ -55,7 +54,7 @@ def mix(pipelines: Sequence[Pipeline], weights: Sequence[float] | None = None, u
         raise ConfigError(f"mix(weights={weights!r}): must be a list, with a number for each pipeline")
     shares = [1.0] * len(members) if weights is None else list(weights)
     if len(shares) != len(members):
-        raise ConfigError(f"mix() was given {len(members)} pipelines and {len(shares)} weights")
+        raise ConfigError(f"mix() got {len(members)} pipelines and {len(shares)} weights")
     if until not in ("first", "all"):
         raise ConfigError(f"mix(until={until!r}): choose 'first' (end when one has no more) or 'all' (shorter ones begin again)")
     parts = [member._as_member() for member in members]
@@ -91,7 +90,7 @@ class Pipeline:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """Class names: label i stands for ``classes[i]``."""
+        """Class names: label i is ``classes[i]``."""
         return self._source.classes if isinstance(self._source, Source) else ()
 
     def _as_member(self) -> tuple[Source, dict[str, str], tuple[n.OrderNode, ...]]:
@@ -115,11 +114,11 @@ class Pipeline:
 
     @advised
     def shuffle(self, *, seed: int = 0, window: int | None = None, reshuffle: bool = True) -> Pipeline:
-        """Give every epoch an order of its own.
+        """Put every epoch in a different random order.
 
-        Over the whole data set; or with `window`, so that no sample moves that many places or more, which keeps reading nearly
-        sequential. `seed` is also what all random operations of the pipeline draw from. With ``reshuffle=False`` all epochs, and
-        all passes of a `repeat`, have the order of the first; random operations still differ from epoch to epoch.
+        Over the whole data set; or with `window`, so that no sample moves by that many positions or more, which keeps reading
+        nearly sequential. `seed` is also the seed of all random operations of the pipeline. With ``reshuffle=False`` all epochs,
+        and all passes of a `repeat`, have the order of the first; random operations still differ from epoch to epoch.
         """
         seed = _whole("shuffle", "seed", seed, None)
         if window is not None:
@@ -128,12 +127,12 @@ class Pipeline:
 
     @advised
     def shard(self, rank: int | None = None, world: int | None = None, remainder: str = "drop") -> Pipeline:
-        """Share every global batch among ranks; alone, this does nothing.
+        """Divide every global batch among ranks; on a single process this does nothing.
 
-        Unless given, rank and world are found when a loader is made: from an initialised `torch.distributed` process group, or
-        as torchrun, Lightning, Horovod, MPI, SLURM or JAX say. All ranks get the same number of batches. Samples that do not
-        fill a global batch are dropped (`drop`), filled up with repeated rows, False in `batch.valid` (`pad`), or dealt out as
-        they are (`keep`). `pad` and `keep` lose nothing, and neither does ``batch(drop_last=False)``, which means `keep`.
+        By default rank and world are looked up when a loader is made: from an initialised `torch.distributed` process group, or
+        from torchrun, Lightning, Horovod, MPI, SLURM or JAX. All ranks get the same number of batches. Samples that do not fill a
+        global batch are dropped (`drop`), padded with repeated rows, False in `batch.valid` (`pad`), or distributed as evenly as
+        possible (`keep`). `pad` and `keep` lose nothing, and neither does ``batch(drop_last=False)``, which means `keep`.
         """
         if (rank is None) != (world is None):
             raise ConfigError("shard() needs both rank and world, or neither")
@@ -182,14 +181,14 @@ class Pipeline:
 
         `ops` come from `stoker.image`. `color` is ``"rgb"`` or ``"gray"``, `layout` ``"hwc"`` or ``"chw"``, `out` ``"uint8"`` or
         ``"float32"`` (0 to 1, or as `Normalize` says; the default with `ToFloat` or `Normalize`). ``fast=False`` decodes at full
-        resolution with exact chroma, for pixels within rounding of Pillow's. An image of more than `max_pixels` is refused
-        unread. With ``orient=True`` images are first turned upright, as EXIF says. With ``lenient=True`` a damaged JPEG is
-        decoded as far as that goes, and counted (``stats().damaged``), instead of being a bad sample.
+        resolution with exact chroma, for pixels within rounding of Pillow's. An image of more than `max_pixels` is refused before
+        decoding. With ``orient=True`` images are first rotated upright, according to EXIF. With ``lenient=True`` a damaged JPEG
+        is decoded as far as possible and counted (``stats().damaged``), instead of being a bad sample.
 
         `boxes` names fields that follow the geometry: each holds a box (ymin, xmin, ymax, xmax), or any number of them (k, 4), in
         pixels of the stored image (with ``orient=True`` of the upright one), and becomes float32 in pixels of the new one; with
-        ``relative_boxes=True`` both are shares of their image, 0 to 1. A box becomes the smallest upright one around where its
-        corners went, clipped to the image; one that is left outside has no area and lies on the border.
+        ``relative_boxes=True`` both are fractions of their image, 0 to 1. A box becomes the smallest upright box around its
+        transformed corners, clipped to the image; a box outside the image has no area and lies on the border.
         """
         _field("image", field)
         for op in ops:
@@ -200,7 +199,7 @@ class Pipeline:
         floats = next((op for op in ops if isinstance(op, (Normalize, ToFloat))), None)
         out = _choice("image", "out", out or ("uint8" if floats is None else "float32"), ("uint8", "float32"))
         if floats is not None and out == "uint8":
-            raise ConfigError(f"image(out='uint8') with {type(floats).__name__}, which gives floats: omit `out`")
+            raise ConfigError(f"image(out='uint8') with {type(floats).__name__}, which produces floats: omit `out`")
         lower(ops, color=color, layout=layout, out=out, fast=fast)  # find mistakes here, not in a worker
         _whole("image", "max_pixels", max_pixels, 1)
         fast, orient = _flag("image", "fast", fast), _flag("image", "orient", orient)
@@ -231,8 +230,8 @@ class Pipeline:
         """Decode an image field at full size: JPEG, JPEG 2000, PNG, WebP, AVIF, GIF, TIFF, BMP, PPM, ICO, TGA, or npy.
 
         `format` is ``"numpy"`` (height, width, channels), ``"pil"``, or ``"torch"`` (channels first); `out` is ``"uint8"`` or
-        ``"float32"`` (0 to 1). With ``orient=True`` images are turned upright, as EXIF says. Where sizes vary within a batch, it
-        holds a list of images. `lenient` as for `image`.
+        ``"float32"`` (0 to 1). With ``orient=True`` images are rotated upright, according to EXIF. If sizes vary within a batch,
+        it holds a list of images. `lenient` as for `image`.
         """
         _field("decode", field)
         _choice("decode", "format", format, ("numpy", "pil", "torch"))
@@ -241,7 +240,7 @@ class Pipeline:
         if format == "torch" and find_spec("torch") is None:
             raise MissingExtra("decode(format='torch') needs the package torch: pip install 'stoker[torch]'")
         if format == "pil" and out != "uint8":
-            raise ConfigError("decode(format='pil') gives 8-bit images; use format='numpy' for floats")
+            raise ConfigError("decode(format='pil') produces 8-bit images; use format='numpy' for floats")
         _whole("decode", "max_pixels", max_pixels, 1)
         flags = _flag("decode", "orient", orient), _flag("decode", "lenient", lenient)
         return self._with(n.Decode(field, format, color, out, max_pixels, *flags))
@@ -257,16 +256,15 @@ class Pipeline:
     ) -> Pipeline:
         """Apply a function to every sample, or functions to single fields.
 
-        ``map(fn)`` calls ``fn(sample)`` with a dict and takes the dict it returns. ``map(label=fn)`` replaces one field by
-        ``fn(value)``; a list of functions is applied in turn. With ``rng=True`` functions get a second argument, a NumPy
-        Generator keyed by the sample's place, so that results do not depend on who computes them; ``rng="name"`` names the random
+        ``map(fn)`` calls ``fn(sample)`` with a dict and uses the dict it returns. ``map(label=fn)`` replaces one field by
+        ``fn(value)``; a list of functions is applied in order. With ``rng=True`` functions get a second argument, a NumPy
+        Generator keyed by the sample's position, so that results do not depend on the worker; ``rng="name"`` names the random
         stream: functions with the same name draw the same numbers for a sample. (``map(rng=fn)`` is for a field called rng.)
 
-        Before each call `random`, `numpy.random` and torch's CPU generator are seeded by the sample's place, too, if the function
-        draws from them; such a function runs in one thread of a process at a time. ``seeded=False`` does without both.
-
-        The dict says which sample it is: ``sample.key`` (or ``sample["__key__"]``), ``sample.origin``, ``sample.index``. If `fn`
-        returns an entry ``"__key__"``, that is the sample's new key and not a field.
+        If the function uses `random`, `numpy.random` or torch's CPU generator, these are also seeded by the sample's position
+        before each call; such a function runs in one thread of a process at a time. ``seeded=False`` turns both off. The dict
+        identifies the sample: ``sample.key`` (or ``sample["__key__"]``), ``sample.origin``, ``sample.index``. If `fn` returns an
+        entry ``"__key__"``, that is the sample's new key and not a field.
         """
         if _is_function(rng):
             fields, rng = {**fields, "rng": rng}, False  # type: ignore[dict-item]
@@ -287,12 +285,15 @@ class Pipeline:
 
     @advised
     def filter(self, fn: Function, *, seeded: bool = True) -> Pipeline:
-        """Keep the samples for which ``fn(sample)`` is true; `fn` sees the same as in `map`. Put it before costly stages."""
+        """Keep the samples for which ``fn(sample)`` is true; `fn` gets the same dict as in `map`.
+
+        Put it before expensive stages.
+        """
         return self._with(n.Filter(_callable("filter()", fn), _flag("filter", "seeded", seeded)))
 
     @advised
     def flat_map(self, fn: Function, *, seeded: bool = True) -> Pipeline:
-        """Replace every sample by the samples ``fn(sample)`` gives; `fn` sees the same as in `map`."""
+        """Replace every sample by the samples that ``fn(sample)`` returns; `fn` gets the same dict as in `map`."""
         return self._with(n.FlatMap(_callable("flat_map()", fn), _flag("flat_map", "seeded", seeded)))
 
     @advised
@@ -301,7 +302,7 @@ class Pipeline:
         return self._with(n.Unbatch())
 
     def select(self, *fields: str) -> Pipeline:
-        """Keep these fields, in this order; batches unpack so."""
+        """Keep these fields, in this order; batches unpack in this order."""
         if any(map(callable, fields)):
             raise ConfigError("select() keeps fields, by name; to keep samples use .filter(fn)")
         return self._with(n.Select(_names("select", fields)))
@@ -309,7 +310,7 @@ class Pipeline:
     def rename(self, /, **names: str) -> Pipeline:
         """Rename fields: ``rename(new="old")``, as in ``rename(image="jpg", label="cls")``.
 
-        Of several old names, ``rename(image="jpg;jpeg;png")``, it takes the first that a sample has, and leaves the others out.
+        Of several old names, ``rename(image="jpg;jpeg;png")``, it uses the first that a sample has, and drops the others.
         """
         for new, old in names.items():
             several = old.split(";") if isinstance(old, str) else [""]
@@ -324,17 +325,17 @@ class Pipeline:
         return self._with(n.Rename(tuple((old, new) for new, old in names.items())))
 
     def drop(self, *fields: str) -> Pipeline:
-        """Leave these fields out."""
+        """Remove these fields."""
         return self._with(n.Drop(_names("drop", fields)))
 
     @advised
     def cache(self, where: AnyPath = "memory", *, bytes: int | str | None = None) -> Pipeline:
-        """Keep samples as they are at this place, so that reading them and the steps before it are done once.
+        """Store samples as they are at this point, so that reading and the steps before it are done once.
 
-        `where` is ``"memory"``, or a folder, whose contents later runs and other processes on this machine find. `bytes` bounds
-        what is kept (default: half of the memory that is free, or all but a tenth of what the folder's disk has left). When it is
-        full, it keeps what the order needs soonest. Nothing that draws random numbers may come before it. Batches are the same
-        with and without it, and so are saved states.
+        `where` is ``"memory"``, or a folder that later runs and other processes on this machine share. `bytes` is the size limit
+        (default: half of the free memory, or nine tenths of the free space of the folder's disk). A full cache keeps the samples
+        that are needed soonest. Nothing random may come before it. Batches are the same with and without it, and so are saved
+        states.
         """
         memory = isinstance(where, str) and where == "memory"
         name = "memory" if memory else os.fsdecode(absolute(os.fsdecode(file_name(where))))
@@ -347,7 +348,7 @@ class Pipeline:
     def batch(self, size: int, drop_last: bool = True, pad: Mapping[str, Any] | None = None) -> Pipeline:
         """Join `size` samples. Fields of one shape are stacked.
 
-        Images are stacked where all of a batch have one size. Fields known to vary become lists; `pad` maps a field to the value
+        Images are stacked if all of a batch have one size. Fields known to vary become lists; `pad` maps a field to the value
         that fills shorter rows, or to `list`. ``drop_last=False`` keeps a last, shorter batch, on any number of ranks.
         """
         size = _whole("batch", "size", size, 1)
@@ -376,13 +377,14 @@ class Pipeline:
     ) -> Pipeline:
         """Mix the images and labels of every batch, in a worker and in place: `MixUp` and `CutMix` of `stoker.image`.
 
-        Of several operations one is chosen for each batch, each as likely. The label field becomes float32 (rows, classes), also
-        in batches an operation leaves as they are. `layout` is ``"hwc"`` or ``"chw"``, where the images' shape does not tell.
-        `stream` names the random numbers: two `blend` of one name mix alike, for fields that belong together.
+        Of several operations one is chosen for each batch, with equal probability. The label field becomes float32 (rows,
+        classes), also in batches that are not mixed. `layout` is ``"hwc"`` or ``"chw"``, needed if the images' shape is
+        ambiguous. `stream` names the random numbers: two `blend` with the same name mix in the same way, for fields that belong
+        together.
         """
         if not ops or not all(isinstance(op, (MixUp, CutMix)) for op in ops):
             raise ConfigError(
-                f"blend{ops!r}: give operations over batches, e.g. blend(MixUp(0.2, classes=1000)); those over single images "
+                f"blend{ops!r}: pass operations over batches, e.g. blend(MixUp(0.2, classes=1000)); those over single images "
                 "go into image(...)"
             )
         if len({op.classes for op in ops}) > 1:
@@ -391,7 +393,7 @@ class Pipeline:
             _choice("blend", "layout", layout, ("hwc", "chw"))
         _names("blend", (image, label))
         if stream is not None and (not isinstance(stream, str) or not stream):
-            raise ConfigError(f"blend(stream={stream!r}): give a name, or None")
+            raise ConfigError(f"blend(stream={stream!r}): must be a name or None")
         return self._with(n.Blend(ops, image, label, layout, stream))
 
     @advised
@@ -404,14 +406,13 @@ class Pipeline:
         quarantine: AnyPath | None = None,
         fill: str | None = None,
     ) -> Pipeline:
-        """What a bad sample means: ``"raise"`` an error (the default), or ``"skip"`` it.
+        """Set how bad samples are handled: ``"raise"`` an error (the default), or ``"skip"`` them.
 
-        `budget` is how many may be skipped: a share of the samples (below 1), or a number of them (1 and more); beyond it a
-        `DataLossError` is raised. It is judged over the epoch so far (a share over at least 1,000 samples), or over the last
-        `window` samples. `quarantine` names a file that gets a JSON line for each bad sample.
-
-        A skipped sample leaves its batch one row shorter, or with ``fill="repeat"`` its row is filled with a good row of the same
-        batch and False in ``batch.valid``. All other batches, and their number, stay as they are.
+        `budget` is how many may be skipped: a fraction of the samples (below 1), or a number of them (1 and more); beyond it a
+        `DataLossError` is raised. It applies to the epoch so far (a fraction to at least 1,000 samples), or to the last `window`
+        samples. `quarantine` names a file to which a JSON line is appended for each bad sample. A skipped sample makes its batch
+        one row shorter, or with ``fill="repeat"`` is replaced by a good row of the same batch that is False in ``batch.valid``.
+        All other batches, and their number, stay the same.
         """
         _choice("on_error", "policy", policy, ("raise", "skip"))
         if not isinstance(budget, (int, float)) or isinstance(budget, bool) or not budget >= 0:
@@ -430,12 +431,12 @@ class Pipeline:
 
     @advised
     def retry(self, times: int) -> Pipeline:
-        """Try reads that fail for a reason that may pass again, up to `times` times, with growing pauses; so with functions.
+        """Retry after temporary input and output errors, up to `times` times for each sample, with growing pauses.
 
-        For input and output: a lost connection, a timeout, a disk or a network file system that refuses for a moment; in a
-        source's reads, and raised by functions of `map`, `filter` and `flat_map`, which are then called again with the same
-        sample. Bad data and missing files are never tried again. What Stoker itself fetches over a network (``http://``,
-        ``s3://``, ...) has a patience of its own, and is not tried again here. ``stats().retried`` counts.
+        This applies to a lost connection, a timeout, or a disk or network file system that fails temporarily, in a source's
+        reads, or raised by functions of `map`, `filter` and `flat_map`, which are then called again with the same sample. Bad
+        data and missing files are never tried again. What Stoker itself fetches over a network (``http://``, ``s3://``, ...) has
+        its own retries, and is not tried again here. ``stats().retried`` counts the retries.
         """
         return self._with(n.Retry(_whole("retry", "times", times, 0)))
 
@@ -453,29 +454,45 @@ class Pipeline:
         format: str = "numpy",
         batches: str = "tuple",
         device: Any = None,
+        sharding: Any = None,
+        decode_on: str = "cpu",
+        device_memory: int | str = "1GB",
         epoch: int = 0,
         watchdog_s: float = 60.0,
         ray_address: str | None = None,
         workers_at: str | None = None,
         worker_keys: AnyPath | None = None,
+        pool: str | Sequence[str] | None = None,
+        pool_keys: AnyPath | None = None,
     ) -> Loader:
-        """Set the pipeline in motion.
+        """Run the pipeline.
 
         `threads` defaults to the cores this process may use, divided among the processes of its run on this machine. With
-        `processes` that many worker processes do the work, of `threads` threads each: as many as cores for functions that hold
-        the interpreter's lock, or one to keep it free for training. `executor` is ``"auto"``, ``"threads"``, ``"processes"`` or
-        ``"inline"`` (no threads); or ``"ray"``: `processes` actors of `threads` threads (one, unless said) on the cluster at
-        `ray_address`, by default as many as it has cores for. `memory` bounds the bytes in flight, `ahead` the batches
-        (default: about 64 MB worth, at least 2). `format` is ``"numpy"`` or ``"torch"``; `device` moves torch tensors there,
-        and implies torch. Batches are tuples with names, or with ``batches="dict"`` plain dicts. `epoch` is where to start. When
+        `processes` that many worker processes do the work, with `threads` threads each: as many as cores for functions that hold
+        the interpreter lock, or one to keep the lock free for training. `executor` is ``"auto"``, ``"threads"``, ``"processes"``
+        or ``"inline"`` (no threads); or ``"ray"``: `processes` actors of `threads` threads (default 1) on the cluster at
+        `ray_address`, by default one per core. `memory` limits the bytes in flight, `ahead` the batches (default: about 64 MB
+        worth, at least 2). Batches are named tuples, or with ``batches="dict"`` plain dicts. `epoch` is the first epoch. If
         nothing has moved for `watchdog_s` seconds, a `StallError` shows every worker's stack; stuck processes are replaced.
 
-        With `workers_at`, an address as ``"tcp://0.0.0.0:8877"``, processes of `stoker worker` on other machines connect there
-        and work beside the threads here; with ``threads=0`` those here only put batches together while a worker is there.
-        `worker_keys` is the trainer's file made by `stoker keys`, needed unless only this machine can reach the address.
+        `format` is ``"numpy"``, ``"torch"``, ``"jax"``, ``"tensorflow"``, or ``"dlpack"`` for any other library. `device` is one
+        of that library, and implies torch; `sharding`, which implies JAX, distributes each batch over several devices, and makes
+        one array of the batches of all processes.
+
+        With ``device="cuda"``, `decode_on` is ``"cpu"``; or ``"cuda"``: JPEGs that have a seek index are decoded on the GPU, into
+        the batch's memory there; or ``"auto"``: where that is faster, as measured. Batches are the same, byte for byte.
+        `device_memory` limits what that takes on the GPU besides the batches.
+
+        With `workers_at`, an address such as ``"tcp://0.0.0.0:8877"``, processes of `stoker worker` on other machines connect
+        there and work in addition to the threads here; with ``threads=0`` the threads here only assemble batches while a worker
+        is connected. `worker_keys` is the trainer's file made by `stoker keys`, needed unless only this machine can reach the
+        address.
+
+        With `pool`, the address of a `stoker serve`, or several, rows are made there, once for all trainers that need them. The
+        threads here assemble batches, and make rows while no pool answers. `pool_keys` is a file made by `stoker keys --pool`.
         """
         _warn_unsharded(self.plan)
-        return Loader(
+        return running.Loader(
             self.plan,
             threads=threads,
             processes=processes,
@@ -485,27 +502,34 @@ class Pipeline:
             format=format,
             batches=batches,
             device=device,
+            sharding=sharding,
+            decode_on=decode_on,
+            device_memory=device_memory,
             epoch=epoch,
             watchdog_s=watchdog_s,
             ray_address=ray_address,
             workers_at=workers_at,
             worker_keys=worker_keys,
+            pool=pool,
+            pool_keys=pool_keys,
         )
 
     def __iter__(self) -> Iterator[Any]:
         """One epoch; iterating this very object again gives the next."""
         _warn_unsharded(self.plan)
-        return OneEpoch(self._next_epoch)
+        return running.OneEpoch(self._next_epoch)
 
     def _next_epoch(self) -> Loader:
+        from .loader.open_cache import open_cache
+
         # Counted with the first batch: trainers make iterators just to see whether they can, and that is not an epoch.
         if self._cache is None:
             self._cache = open_cache(self.plan)  # for all epochs: each has a loader of its own
-        return Loader(self.plan, epoch=next(self._epochs), once=True, cache=self._cache)
+        return running.Loader(self.plan, epoch=next(self._epochs), once=True, cache=self._cache)
 
     def __getitem__(self, index: Any) -> NoReturn:
         raise ArgumentError(
-            "a pipeline has no items by number; pipeline.sample(i) gives a sample, and DataLoader takes pipeline.torch_dataset()"
+            "a pipeline cannot be indexed; pipeline.sample(i) returns a sample, and DataLoader takes pipeline.torch_dataset()"
         )
 
     @advised
@@ -513,25 +537,60 @@ class Pipeline:
         """An `IterableDataset` for `torch.utils.data.DataLoader`, whose workers share every epoch without overlap.
 
         With `batch` in the pipeline pass ``batch_size=None``. Each iteration is the next epoch; ``set_epoch`` chooses one.
-        Batches, and samples without `batch`, are tuples with names, or with ``batches="dict"`` plain dicts, as those of `loader`.
+        Batches, and samples without `batch`, are named tuples, or with ``batches="dict"`` plain dicts, like those of `loader`.
         """
         from .device.torch_dataset import torch_dataset
 
         return torch_dataset(_WorkerPart(self), batches)
 
+    def keras_dataset(self, *, inputs: Fields = None, targets: Fields = None, weights: Fields = None, **loader: Any) -> Any:
+        """A `keras.utils.PyDataset` for `model.fit`, with any backend; it has a loader, and takes its arguments.
+
+        The fields of a batch are inputs, targets and sample weights, in this order; or each is named: a field, or a list of
+        fields that become a dict. Each pass is the next epoch, ``epoch`` says which; ``state_dict()`` and ``load_state_dict()``
+        are those of a loader.
+        """
+        from .device.keras_dataset import keras_dataset
+
+        if self.plan.batch is None:
+            raise ConfigError("keras_dataset(): Keras takes batches, and this pipeline gives single samples; add .batch(n) to it")
+        return keras_dataset(self.loader(**loader), inputs, targets, weights)
+
+    def tf_dataset(self, *, batches: str = "tuple", epoch: int = 0, skip: int = 0, **loader: Any) -> Any:
+        """A `tf.data.Dataset` of batches (samples, without `batch`); it has a loader, and takes its arguments.
+
+        Each iteration is the next epoch. A program that goes on says where: from `epoch` on, without its first `skip` batches.
+        Elements are tuples, or with ``batches="dict"`` dicts. The first batch is made at once, because it shows what they are.
+        """
+        from .device import check_batches
+        from .device.tf_dataset import tf_dataset
+
+        check_batches("tf_dataset", batches)
+
+        def make() -> Loader:
+            made = self.loader(epoch=epoch, **loader)
+            made.skip(skip)
+            return made
+
+        plan = compile_plan(self._source, _uncached(self._nodes))
+        with running.Loader(plan, executor="inline", ahead=1, epoch=epoch, once=True) as looking:
+            sharded, length = looking.rank.world > 1, looking.remaining
+            first = next(iter(looking), None)
+        if first is None:
+            raise ConfigError("tf_dataset(): the first epoch has no batch, so nothing shows what its tensors are")
+        shapes = running.known_shapes(plan, _WorkerPart(self).deal)
+        return tf_dataset(make, first._asdict(), shapes, batches == "dict", sharded, None if skip else length)
+
     def __len__(self) -> int:
         """Batches of one epoch on this rank; samples, without `batch`."""
-        with Loader(compile_plan(self._source, _uncached(self._nodes)), executor="inline") as loader:
+        with running.Loader(compile_plan(self._source, _uncached(self._nodes)), executor="inline") as loader:
             return len(loader)
 
     def __bool__(self) -> bool:
         return True  # a pipeline is never "empty", and its length may be unknown
 
     def sample(self, i: int) -> NamedSample:
-        """Sample `i` of the first epoch, as it comes out of the stages before `batch`.
-
-        A dict that has `key`, `origin` and `index` too.
-        """
+        """Sample `i` of the first epoch, after the stages before `batch`: a dict that also has `key`, `origin` and `index`."""
         i = _whole("sample", "i", i, 0)
         last_batch = max((at for at, node in enumerate(self._nodes) if isinstance(node, n.Batch)), default=len(self._nodes))
         if any(isinstance(node, n.Unbatch) for node in self._nodes[last_batch:]):
@@ -545,7 +604,7 @@ class Pipeline:
         if not plan.counted or plan.pass_rows is None or plan.pass_rows > i:
             # A StateError is that of a stream that ends before i.
             executor = "inline" if plan.counted else "auto"
-            with suppress(StateError), Loader(plan, executor=executor, ahead=1, row=i, once=True) as loader:
+            with suppress(StateError), running.Loader(plan, executor=executor, ahead=1, row=i, once=True) as loader:
                 for _ in loader:
                     return seen[0]
         raise IndexError(f"sample({i}): the pipeline has fewer samples")
@@ -553,12 +612,16 @@ class Pipeline:
     # ---- looking -----------------------------------------------------------------------------------------------------------
 
     def fingerprint(self) -> str:
-        """A short text that changes when the data, their order or the stages do."""
+        """A short string that changes when the data, their order or the stages change."""
         return digest("pipeline", *(f"{name}={value}" for name, value in self.plan.identity().items()))
 
-    def explain(self) -> str:
-        """What the pipeline will do, as text."""
-        return explained(self.plan)
+    def explain(self, *, decode_on: str = "cpu", device_memory: int | str = "1GB") -> str:
+        """What the pipeline will do, as text; with `decode_on` also what ``loader(decode_on=...)`` decodes where, and why."""
+        if decode_on == "cpu":
+            return running.explained(self.plan)
+        from .loader.decode_place import explain_decoding
+
+        return running.explained(self.plan, decoding=explain_decoding(self.plan, decode_on, device_memory))
 
     def __repr__(self) -> str:
         verbs = "".join(f"\n  .{n.written(node)}" for node in self._nodes)
@@ -606,19 +669,32 @@ class _WorkerPart:
     def __init__(self, pipeline: Pipeline, carried: Rank | None = None) -> None:
         self._pipeline, self._carried = pipeline, carried
 
-    def __call__(self, epoch: int, number: int, count: int, batches: str = "tuple") -> Iterator[Any]:
+    def __call__(self, epoch: int, number: int, count: int, batches: str = "tuple", skip: int = 0, run: int = 1) -> Iterator[Any]:
+        plan, row = self._pipeline.plan, 0
+        if skip and skip % run == 0 and plan.counted:  # turns are counted from the row on
+            place = running.EpochSteps(plan, self.deal)
+            place.pass_over(number * run + skip * count)
+            row, number, skip = place.row, 0, 0
         # A DataLoader worker is a process of its own and there are as many as the user wants: no threads inside.
-        with Loader(
-            self._pipeline.plan,
+        with running.Loader(
+            plan,
             executor="inline",
             format="torch",
             batches=batches,
             epoch=epoch,
+            row=row,
             once=True,
-            part=(number, count),
+            part=StepTurns(number, count, run),
             carried=self._carried,
         ) as loader:
-            yield from loader
+            yield from itertools.islice(loader, skip, None)
+
+    @property
+    def deal(self) -> Deal:
+        """How the ranks share batches."""
+        plan = self._pipeline.plan
+        rank = rank_of(plan.shard, self._carried)
+        return plan.deal(rank.rank, rank.world)
 
     def __reduce__(self) -> Any:
         # A spawned worker has no process group, so the rank of the process with the DataLoader goes along; a forked one has a
@@ -628,7 +704,7 @@ class _WorkerPart:
         return _WorkerPart, (self._pipeline, rank if rank.world > 1 else None)
 
     def __len__(self) -> int:
-        with Loader(self._pipeline.plan, executor="inline", carried=self._carried) as loader:
+        with running.Loader(self._pipeline.plan, executor="inline", carried=self._carried) as loader:
             return len(loader)
 
     def warn_unsharded(self) -> None:
@@ -713,13 +789,13 @@ def _is_function(given: Any) -> bool:
 def _functions(name: str, given: Any) -> tuple[Function, ...]:
     functions = tuple(given) if isinstance(given, (list, tuple)) else (given,)
     if not functions:
-        raise ConfigError(f"map({name}=[]): give at least one function")
+        raise ConfigError(f"map({name}=[]): pass at least one function")
     return tuple(_callable(f"map({name}=...)", fn) for fn in functions)
 
 
 def _names(verb: str, names: tuple[str, ...]) -> tuple[str, ...]:
     if not names or not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
         raise ConfigError(
-            f"{verb}({', '.join(map(repr, names))}): give at least one field name, each once, as in 'image', 'label'"
+            f"{verb}({', '.join(map(repr, names))}): pass at least one field name, each only once, as in 'image', 'label'"
         )
     return names

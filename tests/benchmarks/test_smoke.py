@@ -16,15 +16,20 @@ from urllib.request import Request, urlopen
 import numpy as np
 import pytest
 
+from ..device.emulated_gpu import Emulation
+from ..device.emulated_gpu import driver_library as driver_library
+from ..device.emulated_gpu import emulated as emulated
 from ..support import jpeg_bytes
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
 #: the options of each, and the figures it must give
 WITH = {
+    "accuracy": (),
     "cache": ("--images",),
     "cifar_tfrecord": ("--peers",),
     "cifar_train": ("--peers",),
+    "drop_in": ("--images",),
     "first_batch": ("--images", "--peers"),
     "gil": ("--images",),
     "imagenet_augment": ("--images", "--peers"),
@@ -37,7 +42,8 @@ WITH = {
     "ray_overhead": ("--images",),
     "records": ("--images", "--peers", "--sizes"),
     "remote": ("--images", "--caches", "--stores"),
-    "remote_workers": ("--images",),
+    "pool": ("--images",),
+    "remote_workers": ("--images", "--peers"),
     "scaling": ("--images",),
     "simulate": ("--images", "--workers"),
     "soak": (),
@@ -51,10 +57,12 @@ WITH = {
     "worker_memory": ("--peers",),
 }
 FIGURES = {
+    "accuracy": {"accuracy", "deviation", "difference", "standard_error"},
     "cache": {"images_per_s", "over_none", "first_epoch_over_none"},
     "meters": {"pipelines"},
     "cifar_tfrecord": {"order", "shuffled", "strings"},
     "cifar_train": {"recipe", "rotated"},
+    "drop_in": {"per_s", "over_torch", "first_batch_s", "targets"},
     "first_batch": {"from_process_start_s", "from_loader_s", "second", "targets"},
     "gil": {"tasks", "training"},
     "imagenet_augment": {"training", "operations"},
@@ -66,8 +74,9 @@ FIGURES = {
     "python_map": {"hand-over", "targets"},
     "ray_overhead": {"workers", "pipelines", "tasks"},
     "records": {"sizes"},
-    "remote": {"images_per_s", "of_local", "server"},
-    "remote_workers": {"images_per_s", "remote_of_local", "hand_over_gb_per_s", "targets"},
+    "remote": {"images_per_s", "of_local", "of_local_by_cpu", "work"},
+    "pool": {"cpu_us_per_image", "four_of_one", "four_of_alone", "three_beside", "targets"},
+    "remote_workers": {"images_per_s", "of_local", "hand_over_gb_per_s", "hand_over_of_others", "targets"},
     "scaling": {"stoker", "kernel"},
     "simulate": {"cost_us", "check", "clusters"},
     "soak": {"records", "images", "batches_kept"},
@@ -122,8 +131,8 @@ def run(name: str, *words: str) -> str:
 
 #: those that take long to start
 SLOW = {
-    "cifar_train", "first_batch", "python_map", "ray_overhead", "records", "remote_workers", "scaling", "tools", "train_gpu",
-    "tuning", "worker_memory",
+    "accuracy", "cifar_train", "drop_in", "first_batch", "pool", "python_map", "ray_overhead", "records", "remote_workers",
+    "scaling", "tools", "train_gpu", "tuning", "worker_memory",
 }  # fmt: skip
 
 
@@ -143,8 +152,43 @@ def test_every_benchmark_is_tested_and_listed_in_run_all(benchmarks_on_path: Non
     import run_all
 
     own = {"clients", "data", "measure", "ours", "resnet", "run_all", "s3_server", "shards", "slow_server", "workloads"}
-    found = {path.stem for path in BENCHMARKS.glob("*.py")} - own
+    found = {path.stem for path in BENCHMARKS.glob("*.py")} - own - {"gpu_decode"}  # which needs a GPU, and is tested below
     assert found == set(WITH) == set(run_all.BENCHMARKS)
+
+
+def test_a_benchmark_that_needs_a_gpu_says_so_and_exits_with_2() -> None:
+    torch = pytest.importorskip("torch")
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    done = subprocess.run(
+        [sys.executable, str(BENCHMARKS / "gpu_decode.py"), "--quick"], capture_output=True, text=True, timeout=100
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "gpu_decode: there is no GPU that torch could use; it needs a GPU and a torch for CUDA" in done.stderr
+
+
+@pytest.mark.faults
+@pytest.mark.thorough
+def test_what_is_decoded_on_a_gpu_is_compared_byte_by_byte(
+    benchmarks_on_path: None, emulated: Emulation, few_images: Path, tmp_path: Path
+) -> None:
+    """The parts that need no clock, on an emulated device."""
+    import gpu_decode
+    import ours
+
+    options = gpu_decode.parse(["--quick", "--generated", "9", "--changes", "40", "--threads", "1,2"])
+    folder = gpu_decode.linked(few_images, tmp_path / "linked")
+    found = gpu_decode.exact(options, folder, ours.pack(few_images, tmp_path / "tar", seek=True, labels=True), tmp_path)
+    assert len(found) == 5 and all(not each["wrong"] and each["pictures_on_gpu"] for each in found.values())
+    hurt = gpu_decode.damage(options, folder)
+    assert hurt["different"] == 0 and hurt["on_gpu"] and hurt["given_back"] and hurt["errors"]
+    asked = gpu_decode.targets({"exact": found, "damage": hurt})
+    assert len(asked) == 6 and all(met for _, _, met in asked.values())
+    emulated.blame(2)
+    blind = gpu_decode.Pair(64 << 20)
+    picture = gpu_decode._small(0)
+    blind.see([picture] * 6, [b""] * 6)  # without an index the CPU decodes all of them
+    assert blind.figures() == {"compared": 6, "different": 0, "on_gpu": 0, "given_back": 0, "errors": 0}
 
 
 def test_run_all_passes_on_the_lines_of_those_it_is_told_to_run() -> None:

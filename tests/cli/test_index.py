@@ -64,7 +64,7 @@ def test_an_index_that_can_be_written_nowhere_is_status_74(stoker: Any, folder: 
 def test_the_text_says_what_was_done(stoker: Any, folder: Path) -> None:
     result = stoker("index", folder / "*.tar")
     assert result.exit_code == 0 and "3 shards: 3 indexed; 30 samples" in result.stdout and "B/s" in result.stdout
-    assert "3 had one that fits" in stoker("index", folder / "*.tar").stdout
+    assert "3 already indexed" in stoker("index", folder / "*.tar").stdout
 
 
 def test_a_bad_shard_is_named_and_the_others_go_on(stoker: Any, folder: Path) -> None:

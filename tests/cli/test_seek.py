@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 import stoker as stoker_package
+from stoker.pack.jobs.seeking import step_of
 from stoker.source.shards.indexing import keep_index
 from stoker.source.shards.shard_index import SeekStrings, ShardIndex, seek_columns
-from stoker.source.shards.sidecar import NAME
+from stoker.source.shards.sidecar import NAME, own_sidecar
 from stoker.storage.local import LocalBlob
 
 from ..support import image_bytes, jpeg_bytes
@@ -80,6 +81,35 @@ def test_made_anew_an_index_keeps_its_seek_indices(stoker_json: Any, shards: Pat
     assert states(stoker_json("index", "--force", shards / "*.tar")) == [("made", None)] * 2
     stoker_json("index", "--jpeg", shards / "*.tar")
     assert states(stoker_json("index", "--force", shards / "*.tar")) == [("made", 5)] * 2
+
+
+def test_finer_seek_indices_replace_those_with_another_step(stoker: Any, stoker_json: Any, shards: Path) -> None:
+    names, shard = [shards / "*.tar", shards / "r.tfrecord"], shards / "t-000000.tar"
+    stoker_json("index", "--jpeg", *names)
+    coarse = index_of(shard)
+    assert step_of(coarse) == 16
+    assert states(stoker_json("index", "--jpeg", "--step", 4, *names)) == [("added", 5), ("added", 5), ("added", 10)]
+    fine = index_of(shard)
+    assert step_of(fine) == 4 and fine.tail.length > 2 * coarse.tail.length
+    assert replace(fine, seeks=None, tail=coarse.tail).to_bytes() == replace(coarse, seeks=None).to_bytes()
+    assert states(stoker_json("index", "--jpeg", "--step", 4, *names)) == [("kept", 5), ("kept", 5), ("kept", 10)]
+    assert states(stoker_json("index", "--jpeg", *names)) == [("kept", 5), ("kept", 5), ("kept", 10)]
+    assert stoker("verify", shards / "*.tar", "--decode").exit_code == 0
+
+
+def test_a_folder_keeps_the_step_of_its_seek_indices(stoker_json: Any, photos: Path) -> None:
+    assert states(stoker_json("index", "--jpeg", photos)) == [("made", 10)]
+    assert states(stoker_json("index", "--jpeg", "--step", 1, photos)) == [("made", 10)]
+    (photos / "a" / "00.jpg").write_bytes(PICTURES[3])
+    assert states(stoker_json("index", "--jpeg", photos)) == [("added", 10)]
+    made = own_sidecar(os.fsencode(photos))
+    assert made is not None and step_of(made) == 1
+    assert states(stoker_json("index", "--jpeg", "--step", 1, photos)) == [("kept", 10)]
+
+
+def test_a_step_that_cannot_be_is_refused(stoker: Any, shards: Path) -> None:
+    for options in (["--step", "4"], ["--jpeg", "--step", "0"], ["--jpeg", "--step", "65536"]):
+        assert stoker("index", *options, shards / "*.tar").exit_code == 2
 
 
 def test_a_shard_without_pictures_is_looked_at_once(stoker_json: Any, tmp_path: Path) -> None:
@@ -218,7 +248,7 @@ def test_an_index_that_looks_right_and_is_not_is_found_by_making_it_again(
     stoker: Any, stoker_json: Any, shards: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stoker_json("index", "--jpeg", shards / "t-000000.tar")
-    monkeypatch.setattr("stoker.pack.jobs.verification.make_seek", lambda data, scratch: b"something else")
+    monkeypatch.setattr("stoker.pack.jobs.verification.make_seek", lambda data, scratch, step: b"something else")
     assert stoker("verify", shards / "t-000000.tar").exit_code == 0
     result = stoker("verify", shards / "t-000000.tar", "--decode")
     assert result.exit_code == 1 and "not the one that is made of it now" in result.stdout

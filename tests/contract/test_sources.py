@@ -24,6 +24,7 @@ from stoker.source.files.labelled_files import FilesSource
 from stoker.source.files.listed import open_listed
 from stoker.source.files.table import TableSource
 from stoker.source.files.voc import VocSource, open_voc
+from stoker.source.picked import PickedSource
 from stoker.source.shards.indexing import index_of
 from stoker.source.shards.lmdb_source import LmdbSource
 from stoker.source.shards.tar_source import TarSource
@@ -324,6 +325,11 @@ def make_concat(folder: Path, pictures: list[bytes]) -> Source:
     return ConcatSource([tar, lmdb], [{"image": "jpg", "label": "cls", "txt": "txt"}, {"image": "image", "label": "label"}])
 
 
+def make_picked(folder: Path, pictures: list[bytes]) -> Source:
+    """All of them, the last one first."""
+    return PickedSource(make_files(folder, pictures), np.arange(len(pictures))[::-1])
+
+
 class TestArrays(SourceContract):
     make = staticmethod(make_arrays)
 
@@ -386,3 +392,7 @@ class TestPlainLmdb(SourceContract):
 
 class TestConcat(SourceContract):
     make = staticmethod(make_concat)
+
+
+class TestPicked(SourceContract):
+    make = staticmethod(make_picked)

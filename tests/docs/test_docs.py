@@ -36,7 +36,7 @@ _BLOCK = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<text>.*?)^```[ \t]*$", re.MULTI
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 #: packages a page may do without: what in its code needs them
 _EXTRAS = {
-    "torch": r"^(import|from) torch\b",
+    "torch": r"^(import|from) torch\b|format=\"torch\"",
     "lmdb": r"\bwrite_lmdb\b|\.lmdb\b",
     "zstandard": r"\.zst\b",
     "msgpack_numpy": r"^import msgpack_numpy\b",

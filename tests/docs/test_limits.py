@@ -11,8 +11,10 @@ import resource
 import pytest
 
 from stoker import Cache, Patience, Pipeline, faults, write_tar
+from stoker.cli.serve import serve
 from stoker.cli.tar.tables import MAX_CELL
-from stoker.device import torch_dataset
+from stoker.device import device_decode, torch_dataset
+from stoker.engine import auto_policy as policy
 from stoker.engine import daemons, executor, preflight
 from stoker.engine.auto_policy import MOST_THREADS
 from stoker.errors import message_of
@@ -21,8 +23,7 @@ from stoker.image import batch_mixing as mixing
 from stoker.image import normalize as output
 from stoker.kernel import file_reads as files
 from stoker.kernel import native
-from stoker.loader import build, front, thread_count
-from stoker.loader import look_ahead as foresight
+from stoker.loader import build, decode_place, front, look_ahead, slow_rows, thread_count
 from stoker.observe import loader_view, page_data, page_server, tensorboard_log, trace_events
 from stoker.observe.meters import Meters
 from stoker.pack.values import example
@@ -30,7 +31,7 @@ from stoker.pack.writers import lmdb_writer as lmdb
 from stoker.pack.writers import tar_writer as tar
 from stoker.plan import cursor, order
 from stoker.plan.mix_pattern import MAX_PATTERN
-from stoker.remote import frames, parcel_ledger, remote_executor, trainer_port
+from stoker.remote import frames, listening_port, parcel_ledger, pool_service, remote_executor
 from stoker.source.files import csv_table, lines, xml
 from stoker.source.shards import codecs, indexing, sidecar
 from stoker.source.shards import shard_index as index
@@ -38,7 +39,7 @@ from stoker.source.shards import shard_source as shards
 from stoker.source.streams import seen_keys, unpack
 from stoker.source.streams import tfrecord_stream as tfrecordstream
 from stoker.stage import io_retries
-from stoker.storage import cache, connections, http, local, open_files, reply, text_files
+from stoker.storage import cache, connections, http, local, open_files, reply, sample_cache, text_files
 from stoker.storage.blob import Blob
 from stoker.storage.cache_blob import CachedBlob
 
@@ -89,17 +90,17 @@ ROWS = {
     "key of an LMDB": f"{lmdb._MAX_KEY} bytes",
     "records of an LMDB": f"{lmdb._MAX_RECORDS:,}",
     "cell of a plan for `stoker tar create`": f"{MAX_CELL >> 20} MiB",
-    "a read that moves nothing": f"{PATIENCE['budget_s']:g} s",
+    "a read that makes no progress": f"{PATIENCE['budget_s']:g} s",
     "redirects": f"{http.MOST_REDIRECTS}",
     "headers of an answer": f"{reply.MOST_HEADER_BYTES >> 10} KiB",
     "interim answers": f"{reply.MOST_INTERIM}",
-    "rest of an unwanted answer": f"{reply._DRAIN_BYTES >> 10} KiB",
+    "rest of an unneeded response": f"{reply._DRAIN_BYTES >> 10} KiB",
     "gap that is read": f"{local.LocalBlob.gap >> 10} KiB local, {CachedBlob.gap >> 10} KiB cached, {Blob.gap >> 10} KiB remote",
     "bytes of the cache": str(default(Cache.__init__, "limit")).replace("GB", " GB"),
     "damaged copies of one entry": f"{cache._MOST_DAMAGED}",
     "waiting for an entry another process fetches": f"{cache._WAIT_S:g} s",
-    "rest for a cache disk that failed": f"{cache._REST_S:g} s",
-    "waiting for a descriptor": f"{open_files.WAIT_S:g} s",
+    "pause after a cache disk failed": f"{cache._REST_S:g} s",
+    "waiting for a file descriptor": f"{open_files.WAIT_S:g} s",
     "idle connections per host": f"{connections._MOST_IDLE} for {connections._IDLE_S:g} s",
     "samples in an order": f"2^{order.MAX_LENGTH.bit_length() - 1}",
     "epochs": f"2^{cursor.MOST_EPOCHS.bit_length() - 1}",
@@ -111,9 +112,13 @@ ROWS = {
     "descriptors": f"{preflight._FILES_PER_WORKER} for each worker process, and {preflight._FILES_SPARE} to spare",
     "processes and threads": f"{preflight._THREADS_BESIDE} threads beside those that work",
     "memory of a container": f"{preflight.WORKER_BYTES // 10**6} MB for each worker process",
-    "threads that fetch ahead": f"{foresight._THREADS}",
+    "threads that fetch ahead": f"{look_ahead._CACHE_THREADS} through a cache, {look_ahead._BLOCK_THREADS} into memory",
     "bytes in flight": str(default(Pipeline.loader, "memory")).replace("GB", " GB"),
     "batches in flight": f"about {build._AHEAD_BYTES >> 20} MB worth: at most {build._AHEAD_MOST} units",
+    "memory of a GPU for decoding": f"{decode_place.DEVICE_MEMORY.replace('GB', ' GB')}, shared equally by the workers, at least "
+    f"{device_decode._LEAST_BYTES >> 20} MiB each; beside it pinned memory, an eighth of that, "
+    f"{device_decode._LEAST_PINNED >> 20} to {device_decode._MOST_PINNED >> 20} MiB",
+    "pictures that a worker sends to a GPU": f"{device_decode._PICTURES}",
     "small batches made together": f"up to {build._GROUP_BYTES >> 20} MiB and {build._GROUP_MOST} of them",
     "samples made together, without `batch`": f"{build._SAMPLES}",
     "time without any progress": f"{default(Pipeline.loader, 'watchdog_s'):g} s",
@@ -121,7 +126,10 @@ ROWS = {
     f"{executor.POISON // executor.KILLED} that were killed",
     "remote workers": f"{remote_executor._MOST_WORKERS:,}; each owes results of at most {parcel_ledger.OWED_BYTES // 10**6} MB",
     "silence of a remote worker": f"{remote_executor.BeatTimes().silent_s:g} s",
-    "time for somebody who connects": f"{trainer_port._HANDSHAKE_MS // 1000} s",
+    "trainers of a pool": f"{pool_service._MOST_TRAINERS}; rows that are kept for others "
+    f"{inspect.signature(serve).parameters['memory'].default.replace('GB', ' GB')}",
+    "silence of a trainer": f"{pool_service._SILENT_S:g} s; at the start a pool may take {remote_executor._POOL_S:g} s",
+    "time for a new connection": f"{listening_port._HANDSHAKE_MS // 1000} s",
     "a message of a remote worker": f"header {frames.MAX_HEADER >> 20} MiB, each of {frames.MAX_BUFFERS:,} buffers "
     f"{frames.MAX_BUFFER >> 20} MiB; 2^{frames.MAX_ROWS.bit_length() - 1} rows, {frames.MAX_COLUMNS} columns, "
     f"{frames.MAX_DIMENSIONS} dimensions",
@@ -148,6 +156,7 @@ def native_number(file: str, name: str) -> int:
 
 
 ROWS |= {
+    "columns of samples": f"{native_number('../src/stoker/device/kernels/device_picture.h', 'STK_DEVICE_COLUMNS'):,}",
     "side of a padded image": f"below {native_number('src/internal.h', 'STK_MAX_SIDE'):,}",
     "a cell of it": f"{csv.field_size_limit():,} characters",
     "PAX header": f"{native_number('include/stoker.h', 'STK_TAR_MAX_PAX') >> 20} MiB",
@@ -191,6 +200,37 @@ RANGES = (
 @pytest.mark.parametrize("words", RANGES)
 def test_the_ranges_of_operations_on_their_page_are_the_codes(words: str) -> None:
     assert words in " ".join((DOCS / "reference" / "image.md").read_text(encoding="utf-8").split())
+
+
+#: what other pages say in passing
+IN_PROSE = {
+    "reference/loader.md": (
+        f"the loop waits for less than {policy._CALM * 100:g} % of its time",
+        f"changes by a factor of {policy._CHANGED:g}",
+        f"steps take at least {policy._IN_THE_WAY * 100:g} % longer",
+        f"the work moves to a feeder (on {policy._FEEDER_CORES} cores or more)",
+        f"it has {slow_rows._TIMES_STORED:g} times the usual bytes",
+        f"as long as usual and {slow_rows._LITTLE * 1000:g} ms",
+    ),
+    "reference/storage.md": (
+        f"fetched ahead by up to {look_ahead._CACHE_THREADS} threads",
+        f"each gets {connections._LEAST_CONNECT_S:g} s while it lasts",
+    ),
+    "explanation/engine.md": (f"up to {look_ahead._CACHE_THREADS} threads fetch",),
+    "howto/cache.md": (f"Samples smaller than {sample_cache._ALONE >> 10} kB are never dropped",),
+    "howto/bad-samples.md": (
+        f"grow from {io_retries._FIRST_S:g} s to {io_retries._LONGEST_S:g} s",
+        f"tried for at most {io_retries._TOTAL_S:g} s in total",
+        f"at most {faults._MOST_TRACE:,} characters",
+    ),
+    "howto/mix.md": (f"longer than {MAX_PATTERN:,} positions",),
+}
+
+
+@pytest.mark.parametrize("page", IN_PROSE)
+def test_numbers_that_other_pages_mention_are_the_codes(page: str) -> None:
+    text = " ".join((DOCS / page).read_text(encoding="utf-8").split())
+    assert [words for words in IN_PROSE[page] if words not in text] == []
 
 
 def test_operations_allow_what_the_kernel_allows() -> None:

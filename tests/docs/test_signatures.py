@@ -95,7 +95,7 @@ ELSEWHERE = {"elastic deformation": "ElasticTransform", "perspective": "RandomPe
 
 
 def test_what_the_comparison_says_is_missing_is_missing_and_what_it_says_is_there_is_there() -> None:
-    page = " ".join((DOCS / "explanation" / "compared.md").read_text(encoding="utf-8").split())
+    page = " ".join((DOCS / "explanation" / "why-switch.md").read_text(encoding="utf-8").split())
     [missing] = re.findall(r"does not have natively \(([^)]*)\)", page)
     ours = " ".join(stoker.image.__all__).lower()
     for words, name in ELSEWHERE.items():

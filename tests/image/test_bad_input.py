@@ -267,18 +267,18 @@ PIXELS = np.zeros((4, 8, 8, 3), np.uint8)
 
 @pytest.mark.parametrize("given", [np.float32, np.float64, np.int64, np.uint16, bool], ids=lambda kind: kind.__name__)
 def test_arrays_of_other_types_are_refused_before_anything_runs(given: Any) -> None:
-    with pytest.raises(ConfigError, match=r"image\('image'\): the field holds .*\[8, 8, 3\]; give encoded bytes or uint8 pixels"):
+    with pytest.raises(ConfigError, match=r"image\('image'\): the field holds .*\[8, 8, 3\]; use encoded bytes or uint8 pixels"):
         run(PIXELS.astype(given), Resize((4, 4)))
 
 
 @pytest.mark.parametrize("shape", [(2, 5, 5, 3), ()], ids=str)
 def test_arrays_of_too_few_or_too_many_dimensions_are_refused_before_anything_runs(shape: tuple[int, ...]) -> None:
-    with pytest.raises(ConfigError, match=r"give encoded bytes or uint8 pixels \(height, width\[, 1, 3 or 4\]\)"):
+    with pytest.raises(ConfigError, match=r"use encoded bytes or uint8 pixels \(height, width\[, 1, 3 or 4\]\)"):
         run(np.zeros((4, *shape), np.uint8), Resize((4, 4)))
 
 
 def test_channels_that_stand_first_are_refused_before_anything_runs() -> None:
-    first = r"uint8\[3, 8, 8\]; give encoded .*; expected channels last \(height, width, channels\), got them first$"
+    first = r"uint8\[3, 8, 8\]; use encoded .*; expected channels last \(height, width, channels\), got them first$"
     with pytest.raises(ConfigError, match=first):
         run(PIXELS.transpose(0, 3, 1, 2), Resize((4, 4)))
     with pytest.raises(ConfigError, match=first):
@@ -286,7 +286,7 @@ def test_channels_that_stand_first_are_refused_before_anything_runs() -> None:
     with pytest.raises(ConfigError, match=r"uint8\[3, \?, \?\].* expected channels last"):
         len(stoker.arrays(image=PIXELS).decode("image", format="torch").image("image", Resize((4, 4))))
     with pytest.raises(
-        ConfigError, match=r"uint8\[8, 8, 2\]; give encoded bytes or uint8 pixels \(height, width\[, 1, 3 or 4\]\)$"
+        ConfigError, match=r"uint8\[8, 8, 2\]; use encoded bytes or uint8 pixels \(height, width\[, 1, 3 or 4\]\)$"
     ):
         run(PIXELS[..., :2], Resize((4, 4)))
 
@@ -308,7 +308,7 @@ def test_words_are_no_flags(name: str) -> None:
     "given, told",
     [
         (HorizontalFlip, r"that is its class: write HorizontalFlip\(\.\.\.\)$"),
-        ([HorizontalFlip()], r"give several one by one: image\(field, \*ops\)$"),
+        ([HorizontalFlip()], r"pass several separately: image\(field, \*ops\)$"),
         (MixUp(0.2, classes=3), r"it mixes batches: use \.blend\(MixUp\(\.\.\.\)\) after batch\(\)$"),
         (np.flip, r"use \.decode\('image'\) and \.map\(image=fn\) for a function$"),
     ],
@@ -396,7 +396,7 @@ def test_pixels_that_would_become_too_large_are_refused_before_anything_runs(op:
 )
 def test_a_sample_that_would_become_too_large_is_an_error_of_it(ops: Any, error: type[SampleError], told: str) -> None:
     pixels = np.zeros((2, 2, 300, 3), np.uint8) if "300x2" in told else PIXELS
-    stage = stoker.arrays(image=pixels).map(image=np.copy).image("image", *ops)  # a function: the size is not known beforehand
+    stage = stoker.arrays(image=pixels).map(image=np.copy).image("image", *ops)  # a function: the size is not known in advance
     with pytest.raises(error, match=f"^sample '0': .*{told}.*leave bad samples out"):
         list(stage)
 

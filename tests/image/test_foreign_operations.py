@@ -65,6 +65,7 @@ def test_all_of_a_list_is_written_as_one_call() -> None:
     ("op", "written"),
     [
         (v2.RandomCrop(32, padding=4), "RandomCrop((32, 32), pad=(4, 4, 4, 4), pad_mode='constant')"),
+        (v2.RandomCrop(32, padding=(1, 2)), "RandomCrop((32, 32), pad=(1, 2, 1, 2), pad_mode='constant')"),
         (v1.RandomCrop(32, 4, padding_mode="reflect"), "RandomCrop((32, 32), pad=4, pad_mode='reflect')"),
         (v2.Grayscale(3), "Grayscale()"),
         (v2.Pad(2, fill=255), "Pad(2, 'constant', fill=255)"),

@@ -92,7 +92,7 @@ def test_out_follows_the_operations() -> None:
     pixels = stoker.arrays(i=np.zeros((4, 8, 8, 3), np.uint8))
     assert pixels.image("i", ToFloat()).sample(0)["i"].dtype == np.float32
     assert pixels.image("i", Resize((4, 4))).sample(0)["i"].dtype == np.uint8
-    with pytest.raises(ConfigError, match="ToFloat, which gives floats"):
+    with pytest.raises(ConfigError, match="ToFloat, which produces floats"):
         pixels.image("i", ToFloat(), out="uint8")
 
 

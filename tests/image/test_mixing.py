@@ -37,7 +37,7 @@ def test_parameters_out_of_range_are_refused_by_name(kind: Any, given: dict[str,
 
 
 def test_classes_must_be_said() -> None:
-    with pytest.raises(ConfigError, match="how many classes"):
+    with pytest.raises(ConfigError, match="number of classes"):
         MixUp(0.2)
 
 

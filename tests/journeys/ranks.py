@@ -60,6 +60,7 @@ def be_rank(main: Callable[[Path], Any]) -> None:
 
     rank, folder = int(os.environ["RANK"]), Path(sys.argv[1])
     join_group(meeting_place(), rank, int(os.environ["WORLD_SIZE"]))
+    dist.barrier()  # who leaves a group while others are still joining it ends them
     result = main(folder)
     dist.barrier()
     dist.destroy_process_group()

@@ -51,6 +51,16 @@ REFUSED: dict[str, tuple[Pipeline, dict[str, Any], bool, str]] = {
 }
 
 
+#: batches of a rank that `skip_first_batches` leaves out
+SKIPPED = 2
+made: list[int] = []
+
+
+def noted(x: Any) -> Any:
+    made.append(int(x))
+    return x
+
+
 def main(folder: Path) -> dict[str, Any]:
     """What a rank sees."""
     from accelerate.utils import DataLoaderConfiguration
@@ -71,6 +81,13 @@ def main(folder: Path) -> dict[str, Any]:
             loader = prepared(pipeline, arguments, dispatch, "dict" if size == 0 else "tuple")
             epochs = [[int(x) for batch in loader for x in batch["x"]] for _ in range(2)]
             found[f"{'exact' if table is EXACT else 'filled'}: {name}"] = epochs
+    for name, (n, size, arguments, dispatch) in EXACT.items():
+        made.clear()
+        pipeline = ids(n).map(x=noted)
+        loader = prepared(pipeline.batch(size, drop_last=False) if size else pipeline, arguments, dispatch)
+        skipping = accelerate.skip_first_batches(loader, SKIPPED)
+        rests = [[int(x) for batch in skipping for x in batch["x"]] for _ in range(2)]
+        found[f"skipped: {name}"] = rests, len(made), [int(x) for batch in loader for x in batch["x"]]
     for name, (pipeline, arguments, dispatch, _) in REFUSED.items():
         with pytest.raises(ConfigError) as refused:
             list(prepared(pipeline, arguments, dispatch))
@@ -110,6 +127,19 @@ def test_without_shard_every_sample_comes_once(name: str, ranks: list[dict[str, 
     n = EXACT[name][0]
     for epoch in both(ranks, f"exact: {name}"):
         assert len(epoch) == len(set(epoch)) == n - n % 8 if "dropped" in name else epoch == list(range(n))
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_skipped_batches_are_not_made_and_the_rest_is_the_same(name: str, ranks: list[dict[str, Any]]) -> None:
+    """In the first epoch, in the second of the loader that skips, and in none of the one it was made of."""
+    n, size, arguments, dispatch = EXACT[name]
+    for number, rank in enumerate(ranks):
+        (first, second), samples, after = rank[f"skipped: {name}"]
+        whole = rank[f"exact: {name}"]
+        skipped = SKIPPED * (size or arguments["batch_size"])
+        assert first == whole[0][skipped:] and second == whole[1][skipped:] and after == whole[0]
+        if not arguments.get("num_workers"):  # whose samples are made in other processes
+            assert samples == (2 * (n - WORLD * skipped) if number == 0 or not dispatch else 0)
 
 
 @pytest.mark.parametrize("name", FILLED)

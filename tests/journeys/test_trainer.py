@@ -23,6 +23,14 @@ def ids(n: int) -> Pipeline:
     return stoker.arrays(x=np.arange(n), noise=np.zeros((n, 2), np.float32)).shuffle(seed=3)
 
 
+made: list[int] = []
+
+
+def noted(x: Any) -> Any:
+    made.append(int(x))
+    return x
+
+
 class Model(torch.nn.Module):  # type: ignore[misc, name-defined]
     """Learns nothing and remembers what it saw."""
 
@@ -60,13 +68,15 @@ def main(folder: Path) -> dict[str, Any]:
     never = {"save_strategy": "no"}
     found: dict[str, Any] = {
         "exact": train(ids(24).torch_dataset(batches="dict"), folder, **never),
-        "with workers": train(ids(24).torch_dataset(batches="dict"), folder, dataloader_num_workers=1, **never),
+        "with workers": train(ids(24).torch_dataset(batches="dict"), folder, dataloader_num_workers=2, **never),
         "filled": train(ids(22).torch_dataset(batches="dict"), folder, **never),
         "saved": train(ids(24).torch_dataset(batches="dict"), folder / "saved", save_strategy="steps", save_steps=2),
     }
     for step in (2, 4):
         checkpoint = str(folder / "saved" / f"checkpoint-{step}")
-        found[f"resumed at {step}"] = train(ids(24).torch_dataset(batches="dict"), folder, checkpoint, **never)
+        made.clear()
+        found[f"resumed at {step}"] = train(ids(24).map(x=noted).torch_dataset(batches="dict"), folder, checkpoint, **never)
+        found[f"made for {step}"] = len(made)
     for name, (pipeline, batches, _) in REFUSED.items():
         with pytest.raises(ConfigError) as refused:
             train(pipeline.torch_dataset(batches=batches), folder, **never)
@@ -99,6 +109,7 @@ def test_a_run_goes_on_from_a_checkpoint_with_the_samples_that_were_left(step: i
     for rank in ranks:
         assert rank["saved"] == rank["exact"]
         assert rank[f"resumed at {step}"] == rank["exact"][4 * step :]
+    assert sum(rank[f"made for {step}"] for rank in ranks) == 48 - 8 * step, "what was trained on before is not made again"
 
 
 @pytest.mark.parametrize("name", REFUSED)

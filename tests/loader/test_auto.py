@@ -14,6 +14,7 @@ import stoker
 from stoker.engine.auto_executor import AutoExecutor
 from stoker.engine.auto_policy import AutoPolicy, Choice, Load, Setting
 from stoker.engine.executor_names import EXECUTORS
+from stoker.engine.inline import InlineExecutor
 from stoker.loader.auto_watch import AutoWatch, load_between, slowed
 from stoker.observe.stats import ExecutorStats, LoopStats, Stats, StepStats
 from stoker.storage.scratch import Scratch
@@ -155,7 +156,7 @@ def test_pillow_counts_as_a_function_because_it_needs_the_interpreter() -> None:
 
 def test_a_watch_is_quiet_on_one_core() -> None:
     executor = AutoExecutor(1, Scratch)
-    AutoWatch(AutoPolicy(1, 1), executor, None)  # type: ignore[arg-type]
+    AutoWatch(AutoPolicy(1, 1), executor)
     assert not executor.may_move
     executor.close()
 
@@ -164,3 +165,12 @@ def test_reading_from_afar_is_python_code() -> None:
     steps = (StepStats("read", "read", wall_s=5.0), StepStats("image('jpg')", wall_s=1.0))
     stats = Stats(batches=9, elapsed_s=2.0, task_s=6.0, worked=80, steps=steps)
     assert [load_between(Stats(), stats, remote=remote).function_s for remote in (False, True)] == [0.0, 5.0]
+
+
+def test_what_is_insisted_on_waits_for_a_move_that_is_under_way() -> None:
+    executor = AutoExecutor(1, Scratch, start_processes=lambda *_: InlineExecutor(1, Scratch))
+    watch = AutoWatch(AutoPolicy(2, 1, fixed=True), executor)
+    choice = Choice(Setting(1, 1), "somebody says so")
+    assert watch.insist(choice)
+    assert not watch.insist(choice)
+    executor.close()

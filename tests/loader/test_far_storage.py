@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import io
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import stoker
+from stoker.image import RandomResizedCrop
 from stoker.loader.look_ahead import rank_positions
-from stoker.plan.deal import Deal
+from stoker.plan.deal import Deal, StepTurns
 from stoker.storage import read_ahead
 
 from ..storage.server import Server, Status
@@ -129,7 +133,10 @@ def test_a_server_that_fails_for_a_while_costs_nothing_but_time(server: Server, 
     assert taken(pipeline, 1) == taken(near(shards).shuffle(seed=3, window=40).batch(16), 1)
 
 
-def test_a_loader_that_is_closed_or_dropped_fetches_no_more(server: Server) -> None:
+def test_a_loader_that_is_closed_fetches_no_more_and_waits_for_nobody_who_idles(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(read_ahead, "_LOOK_S", 3600.0)
     pipeline = far(server).shuffle(seed=3, window=40).batch(16)
     loader = pipeline.loader(threads=2)
     next(iter(loader))
@@ -140,8 +147,12 @@ def test_a_loader_that_is_closed_or_dropped_fetches_no_more(server: Server) -> N
 
 def test_positions_of_ranks_and_parts_are_disjoint_and_all() -> None:
     deals = [Deal(4, rank, 3) for rank in range(3)]
-    found = [rank_positions(24, 40, 24 + 240, deal, (part, 2)) for deal in deals for part in range(2)]
+    found = [rank_positions(24, 40, 24 + 240, deal, StepTurns(part, 2)) for deal in deals for part in range(2)]
     assert sorted(np.concatenate(found).tolist()) == list(range(24, 24 + 240)) and {len(each) for each in found} == {40}
+    runs = [rank_positions(0, 6, 60, Deal(1), StepTurns(part, 2, 3)).tolist() for part in range(2)]
+    assert runs == [[0, 1, 2, 6, 7, 8], [3, 4, 5, 9, 10, 11]]
+    on = [rank_positions(start, 4, 60, Deal(1), StepTurns(0, 2), begun=0).tolist() for start in (0, 1, 2)]
+    assert on == [[0, 2, 4, 6], [2, 4, 6, 8], [2, 4, 6, 8]], "turns do not begin again where the source is told"
     assert rank_positions(0, 5, None, deals[1]).tolist() == [4, 5, 6, 7]
     assert rank_positions(7, 5, 9, None).tolist() == [7, 8]
 
@@ -156,3 +167,52 @@ def test_what_servers_took_is_counted(server: Server) -> None:
         facts, traffic = loader.facts(), loader._plan.source.traffic()
     assert facts.requests > before and traffic.requests >= facts.requests
     assert traffic.nbytes > SAMPLES * 3000 and facts.answer_s > 0 and facts.receive_s >= 0
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """JPEGs of some kilobytes, every seventh a PNG, which the kernel leaves to others, and one that nobody can decode."""
+    folder, drawn = tmp_path_factory.mktemp("pictures"), np.random.default_rng(0)
+
+    def encoded(number: int) -> bytes:
+        file = io.BytesIO()
+        pixels = drawn.integers(0, 256, (40 + number % 9, 60, 3), np.uint8)
+        Image.fromarray(pixels).save(file, "PNG" if number % 7 == 3 else "JPEG")
+        return b"no picture at all" if number == 50 else file.getvalue()
+
+    samples = ({"__key__": f"{n:04d}", "jpg": encoded(n), "cls": n} for n in range(240))
+    stoker.write_tar(str(folder / "p-{:d}.tar"), samples, max_samples=60)
+    drawn = np.random.default_rng(1)
+    stoker.write_tfrecord(str(folder / "p-{:d}.tfrecord"), ({"jpg": encoded(n), "cls": n} for n in range(99)), max_samples=33)
+    return folder
+
+
+def shown(source: stoker.Pipeline, to: Path) -> tuple[list[Any], list[str]]:
+    """Pictures and labels of an epoch, and what was said of those that were left out."""
+    to.unlink(missing_ok=True)
+    pipeline = source.shuffle(seed=3, window=40).image("jpg", RandomResizedCrop(16))
+    pipeline = pipeline.on_error("skip", budget=2, quarantine=to).batch(16, drop_last=False)
+    batches = [(batch["jpg"].tobytes(), batch["cls"].tolist()) for batch in pipeline]
+    return batches, [json.loads(line)["reason"].partition("p-")[2] for line in to.read_text().splitlines()]
+
+
+def test_pictures_are_decoded_where_their_blocks_lie_and_are_the_same(server: Server, pictures: Path, tmp_path: Path) -> None:
+    for path in pictures.iterdir():
+        server.put(f"/{path.name}", path.read_bytes())
+    told = tmp_path / "told"
+    there, wrong = shown(stoker.tar(f"{server.origin}/p-{{0..3}}.tar", patience=QUICK), told)
+    assert (there, wrong) == shown(stoker.tar(str(pictures / "*.tar")), told) and len(wrong) == 1
+    assert sum(len(server.asked(f"/p-{number}.tar")) for number in range(4)) < 120, "not one by one"
+    records = f"{server.origin}/p-{{0..2}}.tfrecord", str(pictures / "*.tfrecord")
+    assert shown(stoker.tfrecord(records[0]), told) == shown(stoker.tfrecord(records[1]), told)
+
+
+def test_a_damaged_record_is_named_and_no_other(server: Server, pictures: Path, tmp_path: Path) -> None:
+    for path in pictures.glob("*.tar*"):
+        server.put(f"/{path.name}", path.read_bytes())
+    data = bytearray((pictures / "p-2.tar").read_bytes())
+    data[len(data) // 2] ^= 1
+    server.put("/p-2.tar", bytes(data), etag=None)
+    found, wrong = shown(stoker.tar(f"{server.origin}/p-{{0..3}}.tar", patience=QUICK), tmp_path / "told")
+    assert len(wrong) == 2 and sum("does not match the checksum" in text for text in wrong) == 1
+    assert sum(len(labels) for _, labels in found) == 238

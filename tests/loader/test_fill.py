@@ -67,7 +67,7 @@ def test_the_result_does_not_depend_on_who_made_it(kind: str, monkeypatch: pytes
 def test_a_batch_without_a_good_row_has_nothing_to_be_filled_with() -> None:
     with (
         filled(numbers().map(x=bad_every_seventh).skip(3).batch(1)).loader() as loader,
-        pytest.raises(DataLossError, match=r"every sample of a batch was bad \(1 sample of epoch 0, from row 0 on\)"),
+        pytest.raises(DataLossError, match=r"every sample of a batch was bad \(1 sample of epoch 0, starting at row 0\)"),
     ):
         list(loader)
 

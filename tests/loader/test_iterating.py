@@ -325,11 +325,17 @@ def never(sample: dict[str, Any]) -> bool:
 
 
 NOTHING: dict[str, tuple[Callable[[], Pipeline], str]] = {
-    "a filter": (lambda: numbers().filter(never).batch(4), r"gave no sample: none came through filter\(.*never\) \(arrays"),
-    "a stream": (lambda: stoker.stream(list).batch(4), r"gave no sample: none came \(stream.*\); check"),
-    "a short rest": (lambda: numbers(8).filter(odd).batch(5), r"only 4 samples came, and one takes 5 samples; .*drop_last=False"),
-    "ranks": (lambda: numbers(8).filter(odd).shard(1, 4).batch(2), r"only 4 samples came, and one takes 8 samples on 4 ranks"),
-    "single samples": (lambda: numbers(8).filter(never), r"gave no sample"),
+    "a filter": (lambda: numbers().filter(never).batch(4), r"made no sample: none came through filter\(.*never\) \(arrays"),
+    "a stream": (lambda: stoker.stream(list).batch(4), r"made no sample: none came \(stream.*\); check"),
+    "a short rest": (
+        lambda: numbers(8).filter(odd).batch(5),
+        r"only 4 samples arrived, and a batch needs 5 samples; .*drop_last=False",
+    ),
+    "ranks": (
+        lambda: numbers(8).filter(odd).shard(1, 4).batch(2),
+        r"only 4 samples arrived, and a batch needs 8 samples on 4 ranks",
+    ),
+    "single samples": (lambda: numbers(8).filter(never), r"made no sample"),
 }
 
 

@@ -24,6 +24,7 @@ from stoker.image import RandomResizedCrop
 from stoker.source.streams.stream import StreamSource
 from stoker.storage.scratch import Scratch
 
+from ..support import GIL
 from .runs import hash_of, no_workers, numbers, odd
 
 
@@ -258,7 +259,8 @@ def test_loaders_that_come_and_go_leave_nothing(image_folder: Path) -> None:
     cycle(300)
     gc.collect()
     assert no_more_in_use(process, before)
-    assert process.memory_info().rss - memory < 16 << 20
+    # Without GIL, the interpreter keeps memory of threads that have ended: it grows for a thousand loaders, and then no more.
+    assert process.memory_info().rss - memory < (16 if GIL else 256) << 20
 
 
 def test_iterators_that_are_left_leave_nothing() -> None:

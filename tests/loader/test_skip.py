@@ -221,7 +221,7 @@ def test_a_batch_of_which_nothing_is_left_is_data_loss(how: dict[str, Any]) -> N
     pipeline = numbers().map(x=failing(lambda x: 8 <= x < 12)).batch(4).on_error("skip", budget=50)
     seen, error = run(pipeline, **how)
     assert seen == [[0, 1, 2, 3], [4, 5, 6, 7]]
-    assert "every sample" in error and "from row 8 on" in error and "11 is bad" in error
+    assert "every sample" in error and "starting at row 8" in error and "11 is bad" in error
 
 
 @pytest.mark.parametrize("how", HOW, ids=str)
@@ -411,9 +411,9 @@ def test_the_log_has_the_first_bad_sample_with_its_traceback_and_one_line_for_ea
             for _ in range(3):
                 list(loader)
         first, *epochs = [record.getMessage() for record in caplog.records]
-        assert first.startswith("sample '4' is bad and left out") and "4 is bad\nTraceback" in first and "in picky\n" in first
+        assert first.startswith("sample '4' is bad and was skipped") and "4 is bad\nTraceback" in first and "in picky\n" in first
         assert "raise ValueError" in first and "each_row" not in first
-        told = [f"epoch {epoch}: 6 samples left out because of on_error('skip') (6 map x: FunctionError)" for epoch in range(3)]
+        told = [f"epoch {epoch}: 6 samples skipped because of on_error('skip') (6 map x: FunctionError)" for epoch in range(3)]
         assert epochs == told
     caplog.clear()
     seen, error = run(pipeline.on_error("skip", budget=2))

@@ -110,7 +110,7 @@ def test_a_place_behind_the_end_of_the_data_is_refused() -> None:
         with pytest.raises(StateError, match="'at' begins at sample 61"):
             loader.load_state_dict({**state, "at": [61, 0]})
         loader.load_state_dict({**state, "at": [15, 10**6]})
-        with pytest.raises(StateError, match="not the same"):
+        with pytest.raises(StateError, match="have changed"):
             list(loader)
 
 
@@ -303,3 +303,45 @@ def test_a_state_is_a_value_and_not_a_view() -> None:
         state["pipeline"]["source"] = "spoilt"
         assert loader.state_dict()["pipeline"] == copy["pipeline"]
         loader.load_state_dict(copy)
+
+
+@pytest.mark.parametrize("kind", PIPELINES)
+@pytest.mark.parametrize("rank", [0, 1])
+def test_skipping_batches_is_as_if_they_had_been_taken(kind: str, rank: int) -> None:
+    pipeline = PIPELINES[kind](4)
+    pipeline = pipeline if "shard" in kind or "unbatch" in kind else pipeline.shard(rank, 2)
+    with pipeline.loader(executor="inline") as loader:
+        whole = epochs_of(loader, 2)
+    steps = len(whole[0])
+    for first, skipped in {(0, 0), (0, 1), (0, steps // 2), (1, steps // 3), (2, steps - 2), (0, steps)}:
+        if first + skipped > steps:
+            continue
+        with pipeline.loader(executor="inline") as loader:
+            taken = [hash_of(batch) for _, batch in zip(range(first), loader)]
+            loader.skip(skipped)
+            left = [hash_of(batch) for _ in range(1) for batch in loader]
+            assert taken + left == (
+                whole[0][:first] + whole[0][first + skipped :] if first + skipped < steps else [*taken, *whole[1]]
+            )
+
+
+def test_skipping_reads_nothing_of_what_is_skipped() -> None:
+    read: list[int] = []
+    pipeline = numbers(1000).map(lambda s: read.append(int(s["x"])) or s).batch(10)
+    with pipeline.loader(executor="inline") as loader:
+        loader.skip(90)
+        assert sum(1 for _ in loader) == 10
+    assert sorted(read) == list(range(900, 1000))
+
+
+@pytest.mark.parametrize("pipeline", [numbers().batch(4), numbers().filter(odd).batch(4)], ids=["counted", "filtered"])
+def test_more_than_is_left_cannot_be_skipped(pipeline: stoker.Pipeline) -> None:
+    with pipeline.loader(executor="inline") as loader:
+        whole = epochs_of(loader, 1)[0]
+        with pytest.raises(ConfigError, match=rf"skip\(99\): epoch 1 has {len(whole)} left"):
+            loader.skip(99)
+        assert loader.epoch == 1, "nothing has changed"
+        assert len(list(loader)) == len(whole)
+    for wrong in (-1, 1.5, "3", True):
+        with pipeline.loader() as loader, pytest.raises(ConfigError, match="must be an integer"):
+            loader.skip(wrong)  # type: ignore[arg-type]

@@ -173,6 +173,6 @@ def test_steps_beside_busy_workers_are_compared_with_calm_ones() -> None:
 
 def test_what_is_not_statistics_is_refused_also_where_there_is_one_rank() -> None:
     with stoker.arrays(x=np.arange(4)).batch(2).loader(executor="inline") as batches:
-        with pytest.raises(ConfigError, match=r"must be statistics, as loader\.stats\(\) gives them, not Loader"):
+        with pytest.raises(ConfigError, match=r"must be statistics, as returned by loader\.stats\(\), not Loader"):
             gather(batches)  # type: ignore[arg-type]
         assert gather(batches.stats()) == batches.stats()

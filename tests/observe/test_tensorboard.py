@@ -141,7 +141,7 @@ def test_a_log_that_can_no_longer_be_written_ends_and_training_goes_on(tmp_path:
         os.close(full)
         with caplog.at_level(logging.WARNING):
             assert len(list(loader)) == 100
-        assert log.closed and "training goes on: No space left" in caplog.text
+        assert log.closed and "training continues: No space left" in caplog.text
         assert not loader._meters.viewers
 
 

@@ -40,7 +40,7 @@ def shown(glance: Glance, width: int = 100, **options: Any) -> str:
 
 def test_the_view_has_rates_steps_memory_and_the_verdict() -> None:
     text = shown(GLANCE, url="http://127.0.0.1:1/")
-    for part in ("train.py", "1,000", "80%", "40% on average", "▄█", "map [red]", "300.0", "of 6 in the making", "of 2.0 GB"):
+    for part in ("train.py", "1,000", "80%", "40% on average", "▄█", "map [red]", "300.0", "of 6 in progress", "of 2.0 GB"):
         assert part in text
     assert "Because." in text and "http://127.0.0.1:1/" in text and "1,000 samples, 10 batches" in text
 

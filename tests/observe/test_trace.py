@@ -306,7 +306,7 @@ def test_a_full_disk_ends_the_trace_and_not_the_training(tmp_path: Path, caplog:
         os.dup2(full, recorded._file._fd)
         os.close(full)
         assert len(list(loader)) == 1000
-    assert isinstance(recorded.error, WriteError) and "training goes on" in caplog.text
+    assert isinstance(recorded.error, WriteError) and "training continues" in caplog.text
     assert "What was written of it is incomplete" in str(recorded.error), "and is not gone"
 
 

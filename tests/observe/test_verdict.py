@@ -169,6 +169,9 @@ CASES: dict[str, tuple[Stats, Facts, str, str]] = {
         "`ahead=1` is the limit.*`ahead=8`",
     ),
     "work that is asked for too late": (stats(READ, waited=5.0, loop=5.0), PHOTOS, "ahead", "Too few batches.*idle 95%"),
+    "work of a DataLoader that is asked for too late": (
+        stats(READ, waited=5.0, loop=5.0), replace(PHOTOS, ahead_option="prefetch_factor"), "ahead", "larger `prefetch_factor`",
+    ),
     "a stream that gives too little": (
         stats(step("collate", cpu=0.1)), Facts(stored="stream"), "stream", "The stream is.*idle 100%.*`map`",
     ),
@@ -273,7 +276,7 @@ def test_a_run_of_less_than_a_second_is_too_short_to_judge() -> None:
     assert (
         text.startswith("This run is too short to judge: take more batches. ")
         and "samples/s" in text
-        and "3 bad samples left out" in text
+        and "3 bad samples skipped" in text
     )
     assert "--epochs" in verdict(replace(DECODING, elapsed_s=0.9), training=False)
 
@@ -284,9 +287,9 @@ def test_too_little_is_said_to_be_too_little(few: Stats) -> None:
 
 
 def test_what_went_wrong_is_mentioned_only_when_something_did() -> None:
-    assert not re.search("left out|damaged|seek indices|ran again", verdict(DECODING))
+    assert not re.search("skipped|damaged|seek indices|ran again", verdict(DECODING))
     text = verdict(replace(DECODING, skipped=3, damaged=1, seeks_unfit=4, seeks_used=28, lost=2))
-    for note in ("3 bad samples left out", "1 damaged image decoded", "4 of 32 seek indices did not fit", "2 tasks ran again"):
+    for note in ("3 bad samples skipped", "1 damaged image decoded", "4 of 32 seek indices did not fit", "2 tasks ran again"):
         assert note in text
 
 

@@ -334,7 +334,7 @@ def test_what_was_made_otherwise_is_in_the_way(image_folder: Path, tmp_path: Pat
         shard.rename(tmp_path / "a" / "000002.tar")
         index.rename(tmp_path / "a" / "000002.tar.stk")
     before = contents(tmp_path / "a")
-    with pytest.raises(WriteError, match="there already"):
+    with pytest.raises(WriteError, match="already there"):
         make(photos, tmp_path, "a", **options).standing()
     assert contents(tmp_path / "a") == before
 
@@ -342,7 +342,7 @@ def test_what_was_made_otherwise_is_in_the_way(image_folder: Path, tmp_path: Pat
 def test_overwriting_replaces_and_more_shards_than_planned_are_in_the_way(image_folder: Path, tmp_path: Path) -> None:
     write_all(make(image_folder, tmp_path, "a"))
     fewer = Conversion(FilesSource(image_folder), str(tmp_path / "a" / "{}.tar"), Options(max_samples=6), overwrite=True)
-    with pytest.raises(WriteError, match=r"000004\.tar is there already.*delete"):
+    with pytest.raises(WriteError, match=r"000004\.tar is already there.*delete"):
         fewer.standing()
     for path in (tmp_path / "a").glob("000004*"):
         path.unlink()
@@ -369,7 +369,7 @@ def test_a_file_in_the_place_of_the_index_is_not_touched(image_folder: Path, tmp
 
 
 def test_a_source_cannot_be_written_over(rich_tar: str) -> None:
-    with pytest.raises(ConfigError, match="is read, and would be written"):
+    with pytest.raises(ConfigError, match="would be read and written at the same time"):
         Conversion(opened(rich_tar), rich_tar, Options(max_bytes=None), overwrite=True).standing()
 
 

@@ -116,7 +116,7 @@ def test_text_is_text_where_the_extension_says_nothing_else() -> None:
         ("cls", -(2**63) - 1, "does not fit 64 bits"),
         ("index", np.uint64(2**63), "does not fit 64 bits"),
         ("cls", np.array(2**63, np.uint64), "does not fit 64 bits"),
-        ("n.npy", [[1], [2, 3]], "give rows of equal length, or store it as json"),
+        ("n.npy", [[1], [2, 3]], "use rows of equal length, or store it as json"),
         ("txt", "half \ud800", "at place 5 is a lone surrogate"),
         ("html", "\udbff", "at place 0 is a lone surrogate"),
         ("txt", "a\udc80", "at place 1 is a lone surrogate"),

@@ -181,7 +181,7 @@ def test_no_samples_are_told(tmp_path: Path) -> None:
 
 def test_an_existing_database_is_refused_or_replaced(tmp_path: Path) -> None:
     write_lmdb(tmp_path / "a", [{"x": 1}])
-    with pytest.raises(WriteError, match="exists already"):
+    with pytest.raises(WriteError, match="already exists"):
         write_lmdb(tmp_path / "a", [{"x": 2}])
     assert rows(tmp_path / "a") == [{"x": 1}]
     write_lmdb(tmp_path / "a", [{"x": 2}], overwrite=True)

@@ -115,7 +115,7 @@ def test_a_limit_that_is_none_is_refused(tmp_path: Path, limit: Any) -> None:
 
 def test_shards_that_are_there_are_refused_before_anything_is_read(tmp_path: Path) -> None:
     (tmp_path / "a-000007.tar").write_bytes(b"mine")
-    with pytest.raises(WriteError, match=r"a-000007\.tar is there already.*overwrite=True"):
+    with pytest.raises(WriteError, match=r"a-000007\.tar is already there.*overwrite=True"):
         write_tar(tmp_path / "a-{}.tar", (_ for _ in [1 / 0 for _ in range(0)] or iter(lambda: pytest.fail("read"), 1)))
     assert (tmp_path / "a-000007.tar").read_bytes() == b"mine" and len(os.listdir(tmp_path)) == 1
 

@@ -273,7 +273,7 @@ def test_what_is_said_about_a_shard_goes_into_its_index(tmp_path: Path) -> None:
 
 
 def test_a_shard_that_appeared_meanwhile_keeps_its_own_index(tmp_path: Path) -> None:
-    with pytest.raises(WriteError, match="exists already"), TarWriter(tmp_path / "a.tar", about={"by": "us"}) as shard:
+    with pytest.raises(WriteError, match="already exists"), TarWriter(tmp_path / "a.tar", about={"by": "us"}) as shard:
         shard.write({"a": b"ours"})
         written(tmp_path / "a.tar", [{"a": b"theirs"}], about={"by": "them"})
     assert by_tarfile(tmp_path / "a.tar") == {b"000000000.a": b"theirs"}
@@ -586,7 +586,7 @@ def test_a_stream_that_fails_is_told_as_it_is() -> None:
         stream.room = room
         with pytest.raises(WriteError, match=rf"the disk is full; make room.*{left}") as caught, TarWriter(stream) as shard:
             shard.write({"bin": bytes(1 << 20)})
-        assert "free" not in str(caught.value) and "left behind" not in str(caught.value)
+        assert "free" not in str(caught.value) and "remains" not in str(caught.value)
     with pytest.raises(WriteError, match="takes no more") as caught, TarWriter(Shut()) as shard:
         shard.write({"bin": bytes(1 << 20)})
     assert caught.value.__cause__ is None
@@ -597,7 +597,7 @@ def test_a_reader_that_goes_away_is_told(tmp_path: Path) -> None:
     os.close(read)
     with (
         open(write, "wb", buffering=0) as stream,
-        pytest.raises(WriteError, match="has gone") as caught,
+        pytest.raises(WriteError, match="closed it") as caught,
         TarWriter(stream) as shard,
     ):
         for sample in numbered(50, 100_000):

@@ -94,7 +94,7 @@ def test_a_field_that_is_not_there_is_named_before_anything_runs(name: str) -> N
 def test_two_fields_cannot_get_one_name() -> None:
     with pytest.raises(ConfigError, match="same name"):
         _ = abc().rename(b="a").plan
-    with pytest.raises(ConfigError, match="each once"):
+    with pytest.raises(ConfigError, match="each only once"):
         abc().rename(z="a", y="a")
     with pytest.raises(stoker.errors.BatchError, match="same name"):
         list(abc().map(lambda s: s).rename(b="a"))
@@ -145,7 +145,7 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "map of no functions": (lambda: numbers().map(x=[]), "at least one"),
     "filter of no function": (lambda: numbers().filter("x"), "function"),  # type: ignore[arg-type]
     "select of nothing": (lambda: numbers().select(), "at least one"),
-    "select twice": (lambda: numbers().select("x", "x"), "each once"),
+    "select twice": (lambda: numbers().select("x", "x"), "each only once"),
     "rename to a number": (lambda: numbers().rename(x=3), "must be the old name"),  # type: ignore[arg-type]
     "on_error of text": (lambda: numbers().on_error("ignore"), "raise"),
     "negative budget": (lambda: numbers().on_error("skip", budget=-0.1), "budget"),
@@ -162,7 +162,7 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "executor": (lambda: numbers().batch(2).loader(executor="dask"), "executor"),
     "memory": (lambda: numbers().batch(2).loader(memory="lots"), "memory"),
     "ahead": (lambda: numbers().batch(2).loader(ahead=0), "ahead"),
-    "format": (lambda: numbers().batch(2).loader(format="jax"), "format"),
+    "format": (lambda: numbers().batch(2).loader(format="mxnet"), "format"),
     "epoch": (lambda: numbers().batch(2).loader(epoch=-1), "epoch"),
     "watchdog": (lambda: numbers().batch(2).loader(watchdog_s=0), "watchdog_s"),
 }
@@ -227,7 +227,7 @@ def endless_nothing() -> list[Pipeline]:
 def test_a_filter_that_keeps_nothing_of_an_endless_repeat_is_a_stall(executor: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(front, "time", SimpleNamespace(monotonic=count(0, 100).__next__))
     for pipeline in endless_nothing():
-        with pipeline.loader(executor=executor) as loader, pytest.raises(StallError, match=r"no sample came out of") as caught:
+        with pipeline.loader(executor=executor) as loader, pytest.raises(StallError, match=r"returned no sample for") as caught:
             next(iter(loader))
         looked_at = re.search(r"for 60 s \(watchdog_s\) while (\d+) samples went in", str(caught.value))
         assert looked_at

@@ -76,6 +76,22 @@ def test_importing_stoker_imports_numpy_and_nothing_heavy() -> None:
     loaded = set(json.loads(done.stdout))
     assert "numpy" in loaded
     assert not loaded & {"torch", "PIL", "typer", "rich", "defusedxml", "jax", "tensorflow", "xml", "multiprocessing", "click"}
+    assert not loaded & {"zmq", "msgspec", "cloudpickle", "obstore", "lmdb", "ray", "asyncio", "http", "ssl"}
+
+
+def test_making_a_pipeline_imports_nothing_that_runs_one() -> None:
+    script = """
+import json, sys, numpy as np, stoker
+from stoker.image import HorizontalFlip
+pipeline = stoker.arrays(x=np.zeros((4, 8, 8, 3), np.uint8)).shuffle().image("x", HorizontalFlip()).batch(2)
+def parts(): return sorted({".".join(name.split(".")[1:2]) for name in sys.modules if name.startswith("stoker.")})
+print(json.dumps([parts(), len(pipeline), parts()]))
+"""
+    done = run_python(script)
+    assert done.returncode == 0, done.stderr
+    before, length, after = json.loads(done.stdout)
+    running = {"engine", "stage", "observe", "remote", "batch", "pack", "cli"}
+    assert not running & set(before) and length == 2 and "engine" in after
 
 
 def test_running_a_pipeline_of_arrays_imports_nothing_more() -> None:

@@ -22,6 +22,12 @@ def test_arrays_are_the_same_source_in_another_process(dtype: str) -> None:
     assert here.dtype == there.dtype and here.tobytes() == there.tobytes()
 
 
+def test_types_that_a_library_added_to_numpys_are_refused_before_it_runs() -> None:
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    with pytest.raises(ConfigError, match=r"arrays\(x=...\) has numbers of type bfloat16.*map_batch"):
+        stoker.arrays(x=np.zeros((4, 2), ml_dtypes.bfloat16))
+
+
 def test_a_structured_array_is_refused_before_it_runs() -> None:
     with pytest.raises(ConfigError, match=r"arrays\(x=...\) is a structured array; .* as x=x\['a'\]"):
         stoker.arrays(x=np.zeros(4, [("a", "i4"), ("b", "f4")]))

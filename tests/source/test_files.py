@@ -60,7 +60,7 @@ def test_a_folder_without_images_is_no_class(tmp_path: Path) -> None:
 
 def test_a_file_outside_any_folder_has_no_label_and_is_named(tmp_path: Path) -> None:
     fill(tmp_path, "a/1.jpg", "stray.jpg")
-    with pytest.raises(ConfigError, match=r"stray\.jpg lies in no class folder.*labels=None.*dict.*function"):
+    with pytest.raises(ConfigError, match=r"stray\.jpg is not in a class folder.*labels=None.*dict.*function"):
         FilesSource(tmp_path)
     assert FilesSource(tmp_path, labels=None).key(1) == "stray.jpg"
     assert labels_of(FilesSource(tmp_path, labels={"a": 4, ".": 5})) == {"a/1.jpg": 4, "stray.jpg": 5}
@@ -232,6 +232,15 @@ def test_nothing_found_says_how_many_were_looked_at_and_for_what(tmp_path: Path)
         FilesSource(tmp_path / "a")
 
 
+def test_an_empty_folder_and_a_glob_say_what_is_wrong(tmp_path: Path) -> None:
+    with pytest.raises(SourceEmpty, match="there are no files in this folder; check the path"):
+        FilesSource(tmp_path)
+    with pytest.raises(SourceNotFound, match=r"use files\(FOLDER, pattern="):
+        FilesSource(tmp_path / "*.jpg")
+    with pytest.raises(ConfigError, match=r"files\(None\): the first argument must be a folder or a list"):
+        stoker.files(None)  # type: ignore[arg-type]
+
+
 def test_an_explicit_pattern_takes_what_it_says(tmp_path: Path) -> None:
     source = FilesSource(fill(tmp_path, "a/1.xyz", "a/2.jpg"), "**/*.xyz")
     assert [source.key(index) for index in range(len(source))] == ["a/1.xyz"]
@@ -275,7 +284,7 @@ def test_a_link_to_nowhere_says_where_it_points(tmp_path: Path) -> None:
     fill(tmp_path, "a/2.jpg")
     (tmp_path / "a" / "1.jpg").symlink_to("/pool/n\n1.jpg")
     rows = read(FilesSource(tmp_path))
-    assert r"it is a link to /pool/n\x0a1.jpg, which is not there" in str(rows.errors[0])
+    assert r"it is a link to /pool/n\x0a1.jpg, which does not exist" in str(rows.errors[0])
 
 
 def test_names_of_any_bytes_are_read_and_have_keys_of_their_own(tmp_path: Path) -> None:

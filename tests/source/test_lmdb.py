@@ -336,7 +336,7 @@ def test_pickled_databases_are_refused_and_nothing_runs(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("fields", "match"),
-    [(["a"], "has 2 components"), ("ab", "list of names"), (["a", "a"], "each once"), ([1, 2], "list of names")],
+    [(["a"], "has 2 components"), ("ab", "list of names"), (["a", "a"], "each only once"), ([1, 2], "list of names")],
 )
 def test_fields_that_do_not_fit_are_told(tmp_path: Path, fields: Any, match: str) -> None:
     path = tensorpack(tmp_path / "a", [[1, 2]])

@@ -43,7 +43,7 @@ def test_remote_shards_without_an_index_are_one_warning_of_each_kind(warnings: p
             assert [batch.rows for batch in loader] == [2] * (SHARDS // 2)
     texts = [record.getMessage() for record in warnings.records]
     assert len(texts) == 3, texts
-    for reason in ("has no index beside it", "its index can be written neither", "cannot send a part of a file"):
+    for reason in ("has no index next to it", "its index can be written neither", "cannot send a part of a file"):
         assert sum(reason in text for text in texts) == 1, texts
 
 

@@ -83,7 +83,7 @@ def test_samples_may_be_named_tuples_such_as_another_pipeline_gives() -> None:
 def test_a_sample_that_is_no_mapping_is_named_by_its_number() -> None:
     samples = StreamSource(lambda: [{"n": 1}, (1, 2)]).open()  # type: ignore[list-item]
     assert next(samples) == {"n": 1}
-    with pytest.raises(ConfigError, match=r"gave as sample 1 a tuple; give mappings"):
+    with pytest.raises(ConfigError, match=r"gave as sample 1 a tuple; use mappings"):
         next(samples)
 
 

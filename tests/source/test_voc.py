@@ -285,7 +285,7 @@ def test_annotations_lie_beside_the_images_or_are_listed(data: Set) -> None:
     path = data.root / "images/a/1.jpg"
     assert open_voc([path]).classes == ("owl",)
     assert open_voc([path], annotations=[data.root / "boxes/other.xml"]).classes == ("cat",)
-    with pytest.raises(ConfigError, match="1 image and 2 annotations; give one for each image"):
+    with pytest.raises(ConfigError, match="1 image and 2 annotations; use one for each image"):
         open_voc([path], annotations=["a.xml", "b.xml"])
     with pytest.raises(SourceNotFound, match=r"voc\(annotations=\[...\]\): path 1, /none\.xml: there is no such file"):
         open_voc([path, path], annotations=[data.root / "boxes/other.xml", "/none.xml"])

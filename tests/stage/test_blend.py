@@ -278,7 +278,7 @@ def test_padded_images_of_varying_size_may_be_mixed() -> None:
 def test_it_stands_behind_batch_and_takes_operations_over_batches() -> None:
     with pytest.raises(ConfigError, match=r"blend\(\) needs a batch"):
         source().blend(*BOTH).explain()
-    with pytest.raises(ConfigError, match=r"blend\(\) stands between batch"):
+    with pytest.raises(ConfigError, match=r"blend\(\) is between batch"):
         source().batch(4).blend(*BOTH).unbatch().batch(4).explain()
     for ops in ((), (HorizontalFlip(),), (MixUp,), (0.2,)):
         with pytest.raises(ConfigError, match="operations over batches"):
@@ -287,7 +287,7 @@ def test_it_stands_behind_batch_and_takes_operations_over_batches() -> None:
         source().batch(4).blend(MixUp(classes=3), CutMix(classes=4))
     with pytest.raises(ConfigError, match="layout"):
         source().batch(4).blend(*BOTH, layout="nhwc")
-    with pytest.raises(ConfigError, match="each once"):
+    with pytest.raises(ConfigError, match="each only once"):
         source().batch(4).blend(*BOTH, image="x", label="x")
 
 

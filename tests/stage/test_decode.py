@@ -266,5 +266,5 @@ def test_parameters_are_checked() -> None:
     for options in wrong:
         with pytest.raises(ConfigError, match="decode"):
             numbers.decode("image", **options)
-    with pytest.raises(ConfigError, match="give encoded bytes"):
+    with pytest.raises(ConfigError, match="use encoded bytes"):
         numbers.decode("image").explain()

@@ -111,7 +111,7 @@ def test_a_sample_that_unbatch_cannot_split_is_bad_and_says_what_to_do(name: str
 
 def test_an_inner_batch_that_cannot_be_split_again_names_its_first_sample_and_the_fields() -> None:
     inner = numbers(8).batch(4).map_batch(lambda columns: {"x": columns["x"], "y": columns["y"][:3]}).unbatch()
-    with pytest.raises(BatchError, match=r"begins with sample '0': its fields differ in length \('x' has 4, 'y' has 3\)"):
+    with pytest.raises(BatchError, match=r"starts with sample '0': its fields differ in length \('x' has 4, 'y' has 3\)"):
         list(inner)
 
 
@@ -177,7 +177,7 @@ def test_a_batch_function_that_raises_names_its_batch_and_keeps_the_cause() -> N
     def fail(columns: dict[str, Any]) -> dict[str, Any]:
         raise ZeroDivisionError("oh")
 
-    with pytest.raises(FunctionError, match=r"ZeroDivisionError on the batch of 4 that begins with sample '0': oh") as caught:
+    with pytest.raises(FunctionError, match=r"ZeroDivisionError on the batch of 4 that starts with sample '0': oh") as caught:
         list(numbers().batch(4).map_batch(fail))
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
 

@@ -52,14 +52,14 @@ def test_after_an_exception_nothing_is_left(tmp_path: Path) -> None:
 
 def test_an_existing_file_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"mine")
-    with pytest.raises(WriteError, match=r"exists already.*overwrite=True"):
+    with pytest.raises(WriteError, match=r"already exists.*overwrite=True"):
         AtomicFile(tmp_path / "a")
     assert (tmp_path / "a").read_bytes() == b"mine"
     assert listing(tmp_path) == ["a"]
 
 
 def test_a_file_that_came_in_the_meantime_is_not_replaced(tmp_path: Path) -> None:
-    with pytest.raises(WriteError, match="exists already"), AtomicFile(tmp_path / "a") as file:
+    with pytest.raises(WriteError, match="already exists"), AtomicFile(tmp_path / "a") as file:
         file.write(b"ours")
         (tmp_path / "a").write_bytes(b"theirs")
     assert (tmp_path / "a").read_bytes() == b"theirs"
@@ -79,7 +79,7 @@ def test_overwriting_a_link_replaces_what_it_points_to(tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "a").write_bytes(b"old")
     (tmp_path / "link").symlink_to(tmp_path / "there" / "a")
-    with pytest.raises(WriteError, match="exists already"):
+    with pytest.raises(WriteError, match="already exists"):
         AtomicFile(tmp_path / "link")
     with AtomicFile(tmp_path / "link", overwrite=True) as file:
         file.write(b"new")
@@ -103,7 +103,7 @@ def test_without_hard_links_a_rename_does(tmp_path: Path, monkeypatch: pytest.Mo
     with AtomicFile(tmp_path / "a") as file:
         file.write(b"x")
     assert (tmp_path / "a").read_bytes() == b"x"
-    with pytest.raises(WriteError, match="exists already"), AtomicFile(tmp_path / "b") as file:
+    with pytest.raises(WriteError, match="already exists"), AtomicFile(tmp_path / "b") as file:
         (tmp_path / "b").write_bytes(b"theirs")
     assert listing(tmp_path) == ["a", "b"]
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import mmap
 import os
+import re
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +18,8 @@ from hypothesis import strategies as st
 
 from stoker.engine.background import Background
 from stoker.errors import RemoteError
-from stoker.kernel.file_reads import Arena
+from stoker.kernel.file_reads import Arena, Buffers
+from stoker.kernel.records import RecordTable
 from stoker.storage import read_ahead
 from stoker.storage.blob import Blob, Stat
 from stoker.storage.read_ahead import ReadAhead
@@ -69,10 +74,19 @@ def spans_of(blobs: list[Remembering], length: int) -> tuple[np.ndarray, np.ndar
 
 
 def read(ahead: ReadAhead, files: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> list[bytes] | None:
-    got = ahead.read(files, starts, stops - starts, Arena())
-    if got is None:
+    held = ahead.hold(files, starts, stops)
+    if held is None:
         return None
-    return [got.data[at : at + length].tobytes() for at, length in zip(got.at.tolist(), (stops - starts).tolist())]
+    order, arena, count = np.argsort(files, kind="stable"), Arena(), len(files)
+    ends = np.searchsorted(files[order], np.arange(files.max() + 1), side="right")
+    table = RecordTable(starts[order][:, None], (stops - starts)[order][:, None], None, ends)
+    try:
+        rows, field = np.argsort(order), np.zeros(1, np.int64)
+        at, lengths, status = table.read(np.full(len(ends), -1, np.int32), rows, field, arena, blocks=held.blocks)
+    finally:
+        held.release()
+    assert not status.any() and len(at) == count
+    return [arena.buffer[at : at + length].tobytes() for at, length in zip(at[:, 0].tolist(), lengths[:, 0].tolist())]
 
 
 @settings(max_examples=60, deadline=None)
@@ -154,6 +168,8 @@ def test_what_nobody_foresaw_or_fetches_is_not_waited_for(monkeypatch: pytest.Mo
         monkeypatch.setattr(read_ahead, "_WAIT_S", 0.01)
         ahead.foresee(files, starts, stops)
         assert read(ahead, files[2:], starts[2:], stops[2:]) is None, "a server that says nothing"
+        monkeypatch.setattr(read_ahead, "_WAIT_S", 3600.0)
+        assert read(ahead, files[2:], starts[2:], stops[2:]) is None, "it is waited for once"
         blob.open.set()
 
 
@@ -166,3 +182,46 @@ def test_a_forked_child_reads_from_where_files_are() -> None:
         assert read(ahead, files, starts, stops) is not None
         ahead._process = os.getppid()  # as a child would see it
         assert read(ahead, files, starts, stops) is None
+
+
+def test_memory_of_blocks_goes_from_one_loader_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read_ahead, "MEMORY", Buffers(8 * BLOCK))
+    blob = Remembering(0, 4 * BLOCK)
+    files, starts, stops = spans_of([blob], BLOCK)
+    used: list[set[int]] = []
+    for _ in range(2):
+        ahead = ReadAhead([blob], 4 * BLOCK, BLOCK)
+        with fetching(ahead):
+            ahead.foresee(files, starts, stops)
+            assert read(ahead, files, starts, stops) is not None
+            with ahead._moved:
+                used.append({block.memory.ctypes.data for block in ahead._blocks.values()})
+    assert len(used[0]) == 4 and used[0] == used[1]
+
+
+@pytest.mark.skipif(not hasattr(mmap, "MADV_FREE") or sys.platform != "linux", reason="what a process could give back")
+def test_memory_that_is_kept_is_the_systems_if_it_needs_it() -> None:
+    def offered() -> int:
+        return sum(int(found) << 10 for found in re.findall(r"LazyFree: +(\d+) kB", Path("/proc/self/smaps").read_text()))
+
+    blob = Remembering(0, 2 * read_ahead.BLOCK)
+    files, starts, stops = spans_of([blob], read_ahead.BLOCK)
+    ahead = ReadAhead([blob], 2 * read_ahead.BLOCK)
+    with fetching(ahead):
+        ahead.foresee(files, starts, stops)
+        assert read(ahead, files, starts, stops) is not None
+        before = offered()
+    assert offered() >= before + 2 * read_ahead.BLOCK
+
+
+def test_threads_that_wait_for_more_stop_at_once_when_nothing_is_foreseen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read_ahead, "_LOOK_S", 3600.0)
+    blob = Remembering(0, 4 * BLOCK)
+    files, starts, stops = spans_of([blob], BLOCK)
+    ahead = ReadAhead([blob], 8 * BLOCK, BLOCK)
+    background = Background(ahead.fetch_ahead, 3, "stoker-test")
+    ahead.foresee(files, starts, stops)
+    background.stop()
+    ahead.foresee(files[:0], starts[:0], stops[:0])
+    background.close()
+    assert not ahead._fetchers and not ahead._blocks

@@ -187,7 +187,7 @@ def test_a_full_disk_ends_storing_with_one_warning(
 
 def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(WriteError, match="give it a folder that can be written to"):
+    with pytest.raises(WriteError, match="use a writable folder"):
         SampleCache.in_folder(str(tmp_path / "file" / "cache"), 3, None)
 
 
@@ -197,7 +197,7 @@ def test_a_link_in_a_folder_leads_nowhere(name: str, tmp_path: Path) -> None:
     (tmp_path / "cache").mkdir()
     (tmp_path / "cache" / name).symlink_to(tmp_path / "precious")
     before = len(os.listdir("/proc/self/fd"))
-    with pytest.raises(WriteError, match=f"cache/{name}: is a symbolic link; give it"):
+    with pytest.raises(WriteError, match=f"cache/{name}: is a symbolic link; use a writable folder"):
         SampleCache.in_folder(str(tmp_path / "cache"), 3, None)
     assert (tmp_path / "precious").read_text() == "mine"
     assert len(os.listdir("/proc/self/fd")) == before
@@ -253,7 +253,7 @@ def test_files_that_were_replaced_are_not_opened_by_workers(make: Make, tmp_path
     assert write(later, 0, LARGE)
     with caplog.at_level(logging.WARNING, "stoker"):
         assert pickle.loads(sent) is None  # noqa: S301
-    assert "this process does without" in caplog.text
+    assert "this process continues without the cache" in caplog.text
 
 
 def test_a_forked_child_does_not_wait_for_the_lock_of_its_parent(make: Make) -> None:

@@ -23,6 +23,7 @@ import psutil
 
 import stoker
 from stoker import Pipeline
+from stoker.engine.process_executor import ProcessExecutor
 
 #: bytes that memory may grow by in 100,000 batches, after the first 40 % of the run
 MOST_GROWTH = 1 << 20
@@ -64,10 +65,22 @@ def pipeline(way: str) -> Pipeline:
 
 def look(batches: int) -> Look:
     gc.collect()
-    family = [psutil.Process(), *(child for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE)]
-    memory = sum(proportional_size(process.pid) for process in family)
-    descriptors = sum(process.num_fds() for process in family)
-    return Look(batches, memory, descriptors, sum(process.num_threads() for process in family), len(family))
+    while True:
+        try:
+            family = [
+                psutil.Process(),
+                *(child for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE),
+            ]
+            memory = sum(proportional_size(process.pid) for process in family)
+            descriptors = sum(process.num_fds() for process in family)
+            return Look(batches, memory, descriptors, sum(process.num_threads() for process in family), len(family))
+        except (psutil.NoSuchProcess, ProcessLookupError, FileNotFoundError):
+            pass  # one of them ended while it was looked at
+
+
+def all_there(executor: object) -> bool:
+    """Whether every worker process has begun: one that is still on its way uses less than the one it replaces."""
+    return not isinstance(executor, ProcessExecutor) or all(worker.ready for worker in executor._workers)
 
 
 def proportional_size(pid: int) -> int:
@@ -79,7 +92,7 @@ def proportional_size(pid: int) -> int:
 
 
 def endure(way: str, iterations: int) -> dict[str, Any]:
-    """Run so many batches; what was seen, and what of it grew."""
+    """Run so many batches while all workers are there; what was seen, and what of it grew."""
     looks: list[Look] = []
     every = max(1, iterations // LOOKS)
     done = epochs = kills = 0
@@ -89,6 +102,8 @@ def endure(way: str, iterations: int) -> dict[str, Any]:
             for batch in loader:
                 assert batch.rows == 8
                 del batch
+                if not all_there(loader._executor):
+                    continue
                 done += 1
                 if done % every == 0:
                     looks.append(look(done))

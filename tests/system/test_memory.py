@@ -157,10 +157,10 @@ def test_memory_that_pillow_cannot_have_is_that_samples_error(
         (tmp_path / f"{at}.png").write_bytes(image_bytes(20 + at, 20, format="PNG"))
     to_pixels = pillow._to_pixels
 
-    def scarcely(image: Any, channels: int) -> Any:
+    def scarcely(image: Any, *how: Any) -> Any:
         if image.width == 22:
             raise MemoryError
-        return to_pixels(image, channels)
+        return to_pixels(image, *how)
 
     monkeypatch.setattr(pillow, "_to_pixels", scarcely)
     pipeline = stoker.files(tmp_path, labels=None)

@@ -380,7 +380,7 @@ leave(
     assert account["skipped"] == [0, 5, 5, 0] and not errors["skip"] and not errors["flat_map"]
     [strict], [of_batch] = errors["strict"], errors["map_batch"]
     assert strict["key"] == "5" and "sample '5': its field 'odd' cannot be sent" in strict["text"]
-    assert of_batch["key"] == "" and "field 'late' of the batch of 2 that begins with sample '8'" in of_batch["text"]
+    assert of_batch["key"] == "" and "field 'late' of the batch of 2 that starts with sample '8'" in of_batch["text"]
 
 
 def test_a_mapped_file_that_shrinks_ends_a_worker_and_not_the_program(tmp_path: Path) -> None:

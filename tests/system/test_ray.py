@@ -147,7 +147,7 @@ def test_a_cluster_that_was_there_before_is_used_and_left_as_it_was(cluster: Any
 
 
 def test_what_makes_no_sense_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"ray_address='a:1'\): only executor='ray' has a cluster"):
+    with pytest.raises(ConfigError, match=r"ray_address='a:1'\): only executor='ray' uses a cluster"):
         numbers().batch(8).loader(ray_address="a:1")
     with pytest.raises(ConfigError, match=r"'ray://a:1' is not the address of a Ray cluster.*submit the program as a job"):
         numbers().batch(8).loader(executor="ray", ray_address="ray://a:1")
@@ -373,7 +373,22 @@ class TestFaults:
                 shutil.rmtree(folder, ignore_errors=True)
             assert bool(left) == last.startswith("os."), last
 
+    def test_a_ray_that_somebody_shuts_down_is_not_started_again(self, tmp_path: Path) -> None:
+        ran = run_python(PROGRAM.format(last=SHUT_DOWN), str(tmp_path / "pids"), timeout_s=DEADLINE_S)
+        assert "ConfigError loader(executor='ray'): somebody has called ray.shutdown()" in ran.stdout, ran.stderr
+        assert "still off" in ran.stdout
 
+
+SHUT_DOWN = """
+import ray
+ray.shutdown()
+try:
+    list(iterator)
+except Exception as error:
+    print(type(error).__name__, error)
+loader.close()
+print("on again" if ray.is_initialized() else "still off")
+"""
 PROGRAM = """
 import json, os, sys
 os.environ["RAY_AUTH_MODE"] = "disabled"

@@ -511,7 +511,9 @@ def test_only_files_that_changed_are_read_again(photos: Path, monkeypatch: pytes
     asked: list[bytes] = []
     make = native.Decoder.seek_index
     monkeypatch.setattr(
-        native.Decoder, "seek_index", lambda self, program, data: asked.append(bytes(data)) or make(self, program, data)
+        native.Decoder,
+        "seek_index",
+        lambda self, program, data, step: asked.append(bytes(data)) or make(self, program, data, step),
     )
     again = index_folder(folder, own_sidecar(folder))
     assert again.kept == SAMPLES - 1 and asked == [fresh]

@@ -128,8 +128,8 @@ class Sample(NamedValues):
 class Batch(NamedValues):
     """Rows of samples as columns.
 
-    `sample_keys` names the samples, `valid` is False for rows that only fill up (see `shard` and `on_error`), `rows` counts
-    them all. ``len(batch)`` is the number of fields.
+    `sample_keys` names the samples, `valid` is False for padding rows (see `shard` and `on_error`), `rows` counts all rows.
+    ``len(batch)`` is the number of fields.
     """
 
     _beside = ("rows", "sample_keys", "valid")
@@ -153,18 +153,18 @@ class Batch(NamedValues):
 
     @property
     def rows(self) -> int:
-        """How many rows the batch has, those that only fill up among them."""
+        """The number of rows, including padding rows."""
         return self._rows
 
     @property
     def sample_keys(self) -> list[str]:
-        """The samples' keys, row by row; worked out when first asked for."""
+        """The samples' keys, row by row; computed on first access."""
         self._keys = keys = _listed(self._keys)
         return keys
 
     @property
     def valid(self) -> NDArray[np.bool_]:
-        """False for rows that only fill up, True for all others."""
+        """False for padding rows, True for all others."""
         if self._valid is None:
             self._valid = np.ones(self._rows, np.bool_)
         return self._valid

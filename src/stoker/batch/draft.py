@@ -28,7 +28,7 @@ class BatchJoin:
     """Rows that are to become `rows` rows of a batch: what a finishing task starts from.
 
     `taken` are their rows in the slab; None: all, as they are. `repeated` are the rows of the parts, where some stand for others;
-    None: each for itself. The first `real` rows do not pad. `position` is that of the unit's first row.
+    None: each for itself. The first `real` rows do not pad. `position` is that of the unit's first row. `device` is the draft's.
     """
 
     memory: Slab | Lease
@@ -39,6 +39,7 @@ class BatchJoin:
     real: int
     epoch: int
     position: int
+    device: Any = None
 
     def keys(self, source: Source | None) -> Callable[[], list[str]]:
         """What makes the list of keys; it holds names, and no columns."""
@@ -52,8 +53,10 @@ class Draft:
     `fill` they are filled with the nearest good row before them, or else the first good row; without, they are closed.
     """
 
-    def __init__(self, rows: int, pool: SlabPool, fill: bool = False) -> None:
+    def __init__(self, rows: int, pool: SlabPool, fill: bool = False, device: Any = None) -> None:
         self.rows, self.slab = rows, pool.take()
+        #: memory on a device for one of its fields (`DeviceBatch`); None: all are in the slab
+        self.device = device
         #: the rows that were not skipped; None: all. Known when they are joined
         self.kept: Ints | None = None
         #: what tasks have written, by their first row
@@ -77,12 +80,13 @@ class Draft:
             parts, self.kept = self._kept(stop)
         kept, real = self.kept, rows - padded
         lease = self._lease = self._lease or Lease(self.slab, self._pool)
+        device = self.device
         if kept is None:
-            return BatchJoin(lease, parts, rows, None, None, real, epoch, position)
+            return BatchJoin(lease, parts, rows, None, None, real, epoch, position, device)
         if self._fill and len(kept):
             repeated = np.maximum(np.searchsorted(kept, np.arange(rows), side="right") - 1, 0)
-            return BatchJoin(lease, parts, rows, kept[repeated], repeated, real, epoch, position)
-        return BatchJoin(lease, parts, len(kept), kept, None, int((kept < real).sum()), epoch, position)
+            return BatchJoin(lease, parts, rows, kept[repeated], repeated, real, epoch, position, device)
+        return BatchJoin(lease, parts, len(kept), kept, None, int((kept < real).sum()), epoch, position, device)
 
     def _kept(self, stop: int | None) -> tuple[list[WrittenRows], Ints | None]:
         """What tasks wrote before `stop`, without those that wrote nothing; and which rows these are, None when they are all."""

@@ -53,14 +53,14 @@ def bench(
         typer.Option(
             min=1,
             metavar="N",
-            help="Worker threads; other loaders get as many worker processes.",
+            help="Worker threads; other loaders get the same number of worker processes.",
             show_default="the cores of this machine",
         ),
     ] = None,
     ahead: Ahead = None,
-    seconds: Annotated[float, typer.Option(min=0.1, metavar="S", help="How long to measure each loader, at least.")] = 5.0,
+    seconds: Annotated[float, typer.Option(min=0.1, metavar="S", help="Minimum time to measure each loader, in seconds.")] = 5.0,
     samples: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Use at most this many samples; files are chosen from all over the source.")
+        int, typer.Option(min=1, metavar="N", help="Use at most this many samples, spread over the whole source.")
     ] = 2000,
     strategies: Annotated[
         str,
@@ -82,8 +82,8 @@ def bench(
         bool,
         typer.Option(
             "--compare",
-            help="Instead of all this, run a training loop that is fed by one worker without prefetch, and one fed by the loader "
-            "as it is without settings: rates, waits, and both timelines.",
+            help="Instead, compare a training loop that loads each batch itself with one fed by a loader with default settings: "
+            "rates, waits, and both timelines.",
         ),
     ] = False,
     step: Annotated[
@@ -92,7 +92,7 @@ def bench(
             min=0.0,
             max=600.0,
             metavar="S",
-            help="With --compare: seconds that a training step takes, spent waiting as for an accelerator.",
+            help="With --compare: duration of a training step in seconds, spent waiting as for an accelerator.",
             show_default="as long as a batch takes in parallel",
         ),
     ] = None,
@@ -105,10 +105,10 @@ def bench(
     """Measure how many samples per second can be loaded, and compare.
 
     Every loader does the same work: read, decode, random crop resized to --size, flip half of the images, join --batch of them
-    as bytes (uint8). Where there are no pictures, records are read and joined. The data are read once before, so decoding is
-    measured and not the disk. The loaders take turns, five times each; the rate shown is the median, and ratios are taken within
-    each turn. Of tar shards, TFRecords and LMDB the first --samples are read. What is measured in another form (tar shards, with
-    seek indices, cached), and what other loaders read, are copies in a temporary folder, which is removed.
+    as bytes (uint8). Without pictures, records are read and joined. The data are read once before, so that decoding is measured
+    and not the disk. The loaders take turns, five times each; the rate shown is the median, and ratios are computed within each
+    turn. Of tar shards, TFRecords and LMDB, the first --samples are read. Other forms of the data (tar shards, seek indices, a
+    cache), and the input of other loaders, are copies in a temporary folder, which is removed.
 
     Example: `stoker bench photos/ --size 224 --threads 8 --against torch`
 

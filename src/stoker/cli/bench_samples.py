@@ -57,7 +57,7 @@ class BenchSamples:
         bad = self.left_out
         if not bad:
             return []
-        return [f"left out: {counted(len(bad), 'image')} that cannot be decoded, {bad[0]} first; see `stoker verify --decode`"]
+        return [f"skipped: {counted(len(bad), 'image')} that cannot be decoded, {bad[0]} first; see `stoker verify --decode`"]
 
     def work(self, size: int, batch: int) -> Pipeline:
         """What is measured: random crops of the pictures, in batches."""

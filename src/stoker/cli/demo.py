@@ -34,22 +34,22 @@ _TRAIN, _VALIDATION = 600, 160
 
 
 def demo(
-    epochs: Annotated[int, typer.Option(min=1, metavar="N", help="How many times to train on all pictures.")] = 6,
+    epochs: Annotated[int, typer.Option(min=1, metavar="N", help="Number of epochs.")] = 6,
     threads: Threads = None,
     keep: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Put the pictures in this new folder and keep them.", show_default="they are removed"),
+        typer.Option(metavar="DIR", help="Keep the pictures in this new folder.", show_default="they are removed"),
     ] = None,
     html: ReportFile = None,
     watch: Watched = False,
     port: Port = 0,
     json: AsJson = False,
 ) -> None:
-    """Train a small model on pictures made for it: all of Stoker in 30 s.
+    """Train a small model on generated pictures: all of Stoker in 30 s.
 
-    Makes a small data set of coloured shapes, trains a model to tell them apart (with PyTorch if it is installed, else with
-    NumPy), and shows how fast batches came and how long the model waited for them. Then it stops, resumes, and gives the
-    verdict. No file stays on the disk.
+    Makes a small data set of coloured shapes, trains a classifier on it (with PyTorch if it is installed, else with NumPy), and
+    shows the rate of batches and how long the model waited for them. Then it stops, resumes, and prints the verdict. It leaves no
+    files behind.
 
     Example: `stoker demo --html report.html`
     """
@@ -77,7 +77,7 @@ def demo(
                 under = f"{learner.name}, {_TRAIN} pictures, {epochs} epochs"
                 more: dict[str, Any] = {"lesson": lesson, "timeline": timeline(), "under": under, "command": command_line()}
                 write_report(loader, html, title="Stoker demo", batch=last, **more)
-        chance = f"guessing gives {1 / len(train.classes):.0%}"
+        chance = f"guessing: {1 / len(train.classes):.0%}"
         say(f"accuracy is on {_VALIDATION} pictures it was not trained on; {chance}", style="dim")
         resumed = _resume(train, epochs - 1, threads, say)
     spent = time.monotonic() - begun

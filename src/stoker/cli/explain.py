@@ -23,13 +23,13 @@ _STAGE = re.compile(r"^image (.*?)( \d+)?$")
 
 def explain(
     pipeline: PipelineName,
-    epoch: Annotated[int, typer.Option(min=0, metavar="N", help="The epoch, counted from 0.")] = 0,
+    epoch: Annotated[int, typer.Option(min=0, metavar="N", help="The epoch, starting at 0.")] = 0,
     step: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="The batch of that epoch, counted from 0. Without it: the whole plan.")
+        int | None, typer.Option(min=0, metavar="N", help="The batch of that epoch, starting at 0. Without it: the whole plan.")
     ] = None,
     rows: Annotated[
         int | None,
-        typer.Option("-n", "--rows", min=1, metavar="N", help="How many rows of the batch.", show_default="20; with --json, all"),
+        typer.Option("-n", "--rows", min=1, metavar="N", help="Number of rows to show.", show_default="20; with --json, all"),
     ] = None,
     json: AsJson = False,
 ) -> None:

@@ -19,6 +19,7 @@ from .make_key_files import keys
 from .map import map_
 from .pack import pack
 from .run import run
+from .serve import serve
 from .show import show
 from .tar.app import tar
 from .verify import verify
@@ -32,7 +33,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo, bench, run, show, explain, pack, index, verify, worker, keys):
+for command in (demo, bench, run, show, explain, pack, index, verify, worker, serve, keys):
     app.command(cls=PlainCommand)(command)
 app.add_typer(tar)
 app.command("map", cls=PlainCommand)(map_)
@@ -49,13 +50,13 @@ def _version(asked: bool) -> None:
 )
 def stoker(
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version and stop.", callback=_version, is_eager=True)
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_version, is_eager=True)
     ] = False,
 ) -> None:
     """Stoker feeds training: stored samples in, decoded and augmented batches out.
 
     Begin with `stoker demo`; then try `stoker bench FOLDER` on your own images.
-    `stoker COMMAND --help` explains a command and gives an example.
+    `stoker COMMAND --help` explains a command, with an example.
     """
 
 

@@ -1,4 +1,4 @@
-"""`stoker keys`: key files for a trainer and its remote workers."""
+"""`stoker keys`: key files for a trainer and its remote workers, or for a pool and its trainers."""
 
 from __future__ import annotations
 
@@ -12,19 +12,25 @@ from .screen import tell
 
 
 def keys(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the key files go.", show_default=False)],
-    workers: Annotated[
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder for the key files.", show_default=False)],
+    names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NAME]...", help="A worker, or a group of them, that is to have a key.", show_default="worker"),
+        typer.Argument(
+            metavar="NAME",
+            help="Name of a worker or a group of workers; with --pool, of a trainer.",
+            show_default="worker, or trainer",
+        ),
     ] = None,
+    pool: Annotated[bool, typer.Option("--pool", help="For a pool (`stoker serve`) and its trainers.")] = False,
 ) -> None:
-    """Make key files for a trainer and its remote workers.
+    """Make key files for connections to a trainer or a pool.
 
-    Writes `trainer.key`, which stays with the trainer, and one file for each name, which goes to those workers. All hold secrets,
-    and are readable by you alone. Run again with other names, it adds these. To shut somebody out, remove their line from
-    `trainer.key`.
+    Writes `trainer.key`, which stays with the trainer, and one file for each name, which goes to those workers. With `--pool` it
+    writes `pool.key`, which stays with the pool, and one file for each trainer. All contain secrets and are readable only by you.
+    Run it again with other names to add them. To revoke a key, remove its line from `trainer.key` or `pool.key`.
 
     Example: `stoker keys stoker-keys data-machines`
     """
-    for path in make_keys(folder, workers or ["worker"]):
+    listener, usual = ("pool", "trainer") if pool else ("trainer", "worker")
+    for path in make_keys(folder, names or [usual], listener):
         tell(str(path))

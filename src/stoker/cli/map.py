@@ -36,34 +36,42 @@ def map_(
         str, typer.Argument(metavar="MODULE:FUNCTION", help="`my_module:resize` or `path/to/file.py:resize`.", show_default=False)
     ],
     shards: Annotated[
-        str, typer.Argument(metavar="IN", help="Shards, as in `in-{0000..0999}.tar`; also URLs and globs.", show_default=False)
+        str,
+        typer.Argument(
+            metavar="IN", help="Input shards, such as `in-{0000..0999}.tar`; also URLs and globs.", show_default=False
+        ),
     ],
-    outputs: Annotated[str, typer.Argument(metavar="OUT", help="Their results, as in `out-{}.tar`.", show_default=False)],
+    outputs: Annotated[str, typer.Argument(metavar="OUT", help="Output shards, such as `out-{}.tar`.", show_default=False)],
     jobs: Annotated[
         int | None,
-        typer.Option("-j", "--jobs", min=1, metavar="N", help="Shards at once.", show_default="the cores of this machine"),
+        typer.Option(
+            "-j", "--jobs", min=1, metavar="N", help="Shards processed in parallel.", show_default="the cores of this machine"
+        ),
     ] = None,
     on: On = "local",
     ray_address: RayAddress = None,
     decode: Annotated[bool, typer.Option("--decode", help="Decode fields by their extension (cls, json, txt, npy).")] = False,
-    timeout: Annotated[float, typer.Option(min=0.1, metavar="S", help="Seconds that a sample may take.")] = 3600.0,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace outputs that were made in another way.")] = False,
+    timeout: Annotated[float, typer.Option(min=0.1, metavar="S", help="Maximum time for a sample, in seconds.")] = 3600.0,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace outputs that were made from another input or by other code.")
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="Make all outputs again.")] = False,
     progress: PipeProgress = None,
     json: AsJson = False,
 ) -> None:
     """Apply a Python function to every sample of many shards.
 
-    The function gets a sample as a dict, bytes by field and the key as `__key__`, and returns the new sample; or None, and it is
-    left out; or several, as a list or a generator. Without a `__key__` the new sample keeps the old one's. Values are bytes, or
-    what the field's extension says: a number for `cls`, and so on.
+    The function gets a sample as a dict, with the bytes of each field and the key as `__key__`. It returns the new sample, None
+    to drop it, or several samples as a list or a generator. Without a `__key__` the new sample keeps the old key. Values are
+    bytes, or what the field's extension requires, such as a number for `cls`.
 
-    `{}` in OUT is what the braces, or the stars, of IN stood for, so `out-0007.tar` is made from `in-0007.tar`. Each output
-    appears whole, with its index, or not at all. The index says which input and which code made it: run again, the command does
-    only what is missing; what was made of another input, or by another function or file, is left as it is unless `--overwrite`.
-    A shard that fails is reported with the sample's key and your line, the rest go on, and the exit status is 1.
+    `{}` in OUT is the part that the braces or stars of IN matched, so `out-0007.tar` is made from `in-0007.tar`. Each output
+    appears complete, with its index, or not at all. The index records the input and the code that made it: when you run the
+    command again, it makes only what is missing; outputs made from another input or by other code are kept, unless `--overwrite`.
+    A shard that fails is reported with the sample's key and the line of your function, the others continue, and the exit status
+    is 1.
 
-    With `--on ray` actors do the work, on all nodes of a Ray cluster. They must find the shards, the module and OUT under the
+    With `--on ray`, actors on all nodes of a Ray cluster do the work. They must find the shards, the module and OUT under the
     same names as this machine.
 
     Example: `stoker map resize.py:small 'photos-{0000..0147}.tar' 'small-{}.tar' -j 8`
@@ -174,7 +182,7 @@ def pair_up(shards: str, outputs: str) -> list[tuple[str, str]]:
     inputs = {os.path.realpath(name) for name in names}
     for name in made:
         if os.path.realpath(name) in inputs:
-            raise ConfigError(f"{name} is an input and an output; give the outputs another name")
+            raise ConfigError(f"{name} is an input and an output; use other names for the outputs")
     if len(set(made)) < len(made):
         raise ConfigError(f"{outputs}: several inputs would have the same output; they are listed twice in {shards}")
     return list(zip(names, made))

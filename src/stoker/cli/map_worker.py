@@ -100,7 +100,7 @@ class ShardMapper:
                 return {"kept": True, "samples": 0, "written": 0, "dropped": 0, "bytes": 0}
             if not self.job.overwrite:
                 raise WriteError(
-                    f"{told(output)}: is there already, and {differs}; it is left as it is: give another name, or --overwrite"
+                    f"{told(output)}: already exists, and {differs}; it was not changed: use another name, or --overwrite"
                 )
         function = _loaded(self.job.function, self.job.code)
         samples = dropped = nbytes = 0

@@ -40,7 +40,7 @@ _MAX_BYTES = "1GB"
 
 
 class Format(str, Enum):
-    """What to write."""
+    """Output format."""
 
     tar = "tar"
     tfrecord = "tfrecord"
@@ -54,40 +54,42 @@ def pack(
         typer.Argument(
             metavar="DEST",
             help="A folder, a pattern for the names of shards (`out/train-{:06d}.tar`), or one file (`out.tar`, `out.tfrecord`, "
-            "`out.lmdb`). Folders are made.",
+            "`out.lmdb`). Missing folders are created.",
             show_default=False,
         ),
     ],
-    format: Annotated[Format | None, typer.Option(help="What to write.", show_default="by DEST's ending, else tar")] = None,
+    format: Annotated[Format | None, typer.Option(help="Output format.", show_default="by DEST's ending, else tar")] = None,
     resize_max: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Make JPEGs and PNGs smaller whose longer side has more than N pixels."),
+        typer.Option(min=1, metavar="N", help="Shrink JPEGs and PNGs whose longer side has more than N pixels."),
     ] = None,
-    quality: Annotated[int, typer.Option(min=1, max=100, metavar="Q", help="JPEG quality of pictures made smaller.")] = 90,
+    quality: Annotated[int, typer.Option(min=1, max=100, metavar="Q", help="JPEG quality of shrunk pictures.")] = 90,
     shuffle: Annotated[bool, typer.Option("--shuffle", help="Shuffle all samples.")] = False,
-    seed: Annotated[int, typer.Option(metavar="S", help="The order of --shuffle; the same seed gives the same.")] = 0,
+    seed: Annotated[int, typer.Option(metavar="S", help="Seed of --shuffle: the same seed produces the same order.")] = 0,
     max_bytes: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="Bytes of a shard, at most; `none`: no limit.", show_default=_MAX_BYTES)
+        str | None, typer.Option(metavar="SIZE", help="Maximum size of a shard; `none`: no limit.", show_default=_MAX_BYTES)
     ] = None,
     max_samples: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Samples of a shard, at most.", show_default="no limit")
+        int | None, typer.Option(min=1, metavar="N", help="Maximum number of samples in a shard.", show_default="no limit")
     ] = None,
     fields: Annotated[
         str | None,
-        typer.Option(metavar="LIST", help="Which fields, and new names: `jpg=image/encoded,cls=label`.", show_default="all"),
+        typer.Option(metavar="LIST", help="Fields to write, with new names: `jpg=image/encoded,cls=label`.", show_default="all"),
     ] = None,
     by_content: Annotated[
         bool,
-        typer.Option("--by-content", help="In a tar, name each picture by its own format, so that samples differ: jpg, png."),
+        typer.Option(
+            "--by-content", help="In a tar, name each picture's field by its format (jpg, png), even if samples then differ."
+        ),
     ] = False,
     keys: Annotated[bool, typer.Option("--keys/--no-keys", help="In TFRecords, store the samples' keys as `__key__`.")] = True,
     jpeg_index: Annotated[
         bool,
-        typer.Option("--jpeg-index/--no-jpeg-index", help="Put seek indices of JPEGs into the shards' indexes: faster crops."),
+        typer.Option("--jpeg-index/--no-jpeg-index", help="Add seek indices of JPEGs to the shards' indexes, for faster crops."),
     ] = True,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out samples that cannot be read, and list them.")] = False,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Skip samples that cannot be read, and list them.")] = False,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace existing shards that were made in another way.")
+        bool, typer.Option("--overwrite", help="Replace existing shards that were made with other options.")
     ] = False,
     jobs: Jobs = None,
     on: On = "local",
@@ -99,14 +101,14 @@ def pack(
 
     Fields keep their meaning. Image files become `jpg` (`png`, `webp` ..., by their content) and `cls` in a tar, `image` and
     `label` elsewhere; the key is the path without its extension. Class names go to `classes.json`: a list, label i being entry i.
-    Bytes stay as they are, except for pictures that `--resize-max` makes smaller; these keep their aspect ratio.
+    Bytes are copied unchanged, except for pictures that `--resize-max` shrinks; these keep their aspect ratio.
 
-    Each shard appears whole, with its index, or not at all. Stopped or killed, the same command resumes where it stopped, and
-    the result is the same, byte for byte. A bad sample is named, and its shard is not written; with `--skip-bad` the sample is
-    left out. A source read in sequence (`-`, `.tar.gz`, `.tfrecord.gz`) is written by one writer, from the start each time.
-    `--max-bytes` counts the sizes in the source, before pictures are made smaller.
+    Each shard appears complete, with its index, or not at all. If it is stopped or killed, the same command resumes where it
+    stopped, and the result is the same, byte for byte. A bad sample is reported, and its shard is not written; `--skip-bad` skips
+    the sample. A source that is read in sequence (`-`, `.tar.gz`, `.tfrecord.gz`) is written by one writer, from the start each
+    time. `--max-bytes` counts the sizes in the source, before pictures are shrunk.
 
-    With `--on ray` actors write the shards, on all nodes of a Ray cluster, which must find SOURCE and DEST under the same names.
+    With `--on ray`, actors on all nodes of a Ray cluster write the shards. They must find SOURCE and DEST under the same names.
 
     Example: `stoker pack photos/train shards/train-{:06d}.tar --resize-max 500 --shuffle`
     """
@@ -141,7 +143,7 @@ def pack(
 class PackResult:
     """What was written, and what was not."""
 
-    planned: int | None  # shards; None where that is not known beforehand
+    planned: int | None  # shards; None where that is not known in advance
     fields: Sequence[str] = ()
     shards: list[ShardOutcome] = field(default_factory=list)
     classes: str | None = None
@@ -199,7 +201,7 @@ def _name_bad(bad: Sequence[BadSample], skipped: bool) -> None:
     if len(bad) > _NAMED:
         typer.echo(f"and {len(bad) - _NAMED:,} more; --json lists them all", err=True)
     if bad and skipped:
-        typer.echo(f"{counted(len(bad), 'bad sample')} left out", err=True)
+        typer.echo(f"{counted(len(bad), 'bad sample')} skipped", err=True)
     elif bad:
         typer.echo(
             f"{counted(len(bad), 'bad sample')}: fix them, or leave them out with --skip-bad; shards without any are done",

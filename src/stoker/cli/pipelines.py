@@ -43,7 +43,7 @@ def load_pipeline(name: str) -> Pipeline:
         value = asked(f"{name}()", value)
     if not isinstance(value, Pipeline):
         raise ConfigError(
-            f"{name} is of type {type(value).__name__}; give a pipeline, or a function without arguments that makes one"
+            f"{name} is of type {type(value).__name__}; use a pipeline, or a function without arguments that makes one"
         )
     return value
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 def run(
     pipeline: PipelineName,
-    epochs: Annotated[int, typer.Option(min=1, metavar="N", help="How many epochs.")] = 1,
+    epochs: Annotated[int, typer.Option(min=1, metavar="N", help="Number of epochs.")] = 1,
     limit: Annotated[
         int | None,
         typer.Option(min=1, metavar="N", help="Stop after this many batches, over all epochs.", show_default="none"),
@@ -39,7 +39,7 @@ def run(
     ahead: Ahead = None,
     trace: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write a timeline that ui.perfetto.dev and chrome://tracing open.", show_default=False),
+        typer.Option(metavar="FILE", help="Write a timeline for ui.perfetto.dev or chrome://tracing.", show_default=False),
     ] = None,
     html: ReportFile = None,
     watch: Watched = False,
@@ -48,7 +48,7 @@ def run(
 ) -> None:
     """Iterate a pipeline without training, and measure it.
 
-    Says how many samples per second the pipeline gives on this machine, what each of its steps costs, and what limits it.
+    Reports the samples per second of the pipeline on this machine, the cost of each step, and what limits it.
 
     Example: `stoker run train.py:train --epochs 2 --html report.html`
     """
@@ -56,7 +56,7 @@ def run(
     check_writable(html)
     chosen = load_pipeline(pipeline)
     if limit is None and chosen.plan.order is not None and chosen.plan.order.length is None:
-        raise ConfigError(f"{pipeline} repeats without end; say where to stop, as in --limit 1000")
+        raise ConfigError(f"{pipeline} repeats without end; set a limit, as in --limit 1000")
     with chosen.loader(threads=threads, processes=processes, ahead=ahead) as loader:
         recorded = observe.trace(loader, trace) if trace else None
         with (

@@ -37,7 +37,7 @@ Jobs = Annotated[
 Ahead = Annotated[int | None, typer.Option(min=1, metavar="N", help="Batches prepared ahead.", show_default="about 64 MB worth")]
 ReportFile = Annotated[
     Path | None,
-    typer.Option("--html", metavar="FILE", help="Write a report: one page that needs nothing else.", show_default=False),
+    typer.Option("--html", metavar="FILE", help="Write a report: one self-contained HTML page.", show_default=False),
 ]
 
 

@@ -56,7 +56,7 @@ def show(
     source: SourceName,
     count: Annotated[
         int | None,
-        typer.Option("-n", "--count", min=1, metavar="N", help="How many samples.", show_default="9; with --html, 24"),
+        typer.Option("-n", "--count", min=1, metavar="N", help="Number of samples.", show_default="9; with --html, 24"),
     ] = None,
     pictures: Annotated[
         bool, typer.Option("-p", "--pictures", help="Show the pictures, if this is a terminal with colours.")
@@ -65,7 +65,7 @@ def show(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Write a page, complete in itself: pictures, augmentations, sizes, classes, values.",
+            help="Write one self-contained HTML page: pictures, augmentations, sizes, classes, values.",
             show_default=False,
         ),
     ] = None,
@@ -73,7 +73,7 @@ def show(
         str | None,
         typer.Option(
             metavar="MODULE:PIPELINE",
-            help="In the page, show what this pipeline makes of its samples, epoch after epoch.",
+            help="In the page, show what this pipeline does to its samples in several epochs.",
             show_default="a random crop and a flip",
         ),
     ] = None,
@@ -90,9 +90,9 @@ def show(
     """Show what is in a data set: fields, classes, some samples.
 
     The samples are spread evenly over the data set; of a source read in sequence (`-`, `.tar.gz`) they are the first. Pictures
-    are decoded, whatever field they are in; a sample that cannot be read or decoded is named, and the exit status is 1.
+    of all fields are decoded; a sample that cannot be read or decoded is reported, and the exit status is 1.
 
-    The page shows boxes over the pictures, whatever field they are in, and what headers say of up to 2,000 pictures.
+    The page shows boxes over the pictures, and statistics from the headers of up to 2,000 pictures.
 
     Example: `stoker show photos/ -n 48 --html sheet.html`
     """
@@ -214,7 +214,7 @@ def _among(count: int, source: Source | StreamSource) -> str:
 def _augmented(samples: Sequence[ShownSample], looked: Sequence[Sequence[Picture]]) -> Augmented:
     """The usual recipe, for the first pictures of those that are shown."""
     shown = [(sample, pictures[0]) for sample, pictures in zip(samples, looked) if pictures[0].thumbnail][:_ROWS]
-    recipe = f"{RECIPE}; --augment MODULE:PIPELINE shows what a pipeline of yours does"
+    recipe = f"{RECIPE}; --augment MODULE:PIPELINE shows what your pipeline does"
     return Augmented(recipe, tuple((picture, _usual(sample, picture, row)) for row, (sample, picture) in enumerate(shown)))
 
 

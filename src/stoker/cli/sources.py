@@ -65,7 +65,7 @@ class Found:
 def find_source(name: str) -> Found:
     """What a SOURCE is. Raises ConfigError when it is not there, or nothing that can be read."""
     if not name:
-        raise ConfigError("the name of a source is empty; give a file, a folder, or `-` for standard input")
+        raise ConfigError("the name of a source is empty; use a file, a folder, or `-` for standard input")
     if name == "-":
         return Found("tar", name, ("-",))
     here = os.fsdecode(file_url_path(name)) if is_file_url(name) else name

@@ -28,12 +28,12 @@ _NAMED = 20
 
 def verify(
     source: SourceName,
-    decode: Annotated[bool, typer.Option("--decode", help="Decode every picture too.")] = False,
+    decode: Annotated[bool, typer.Option("--decode", help="Also decode every picture.")] = False,
     replay: Annotated[
         str | None,
         typer.Option(
             metavar="FILE",
-            help="Check only the samples that a quarantine file of `on_error` lists; SOURCE may be MODULE:PIPELINE then.",
+            help="Check only the samples that a quarantine file of `on_error` lists; SOURCE may then be MODULE:PIPELINE.",
             show_default=False,
         ),
     ] = None,
@@ -49,13 +49,13 @@ def verify(
 ) -> None:
     """Read and check every sample; list the bad ones.
 
-    Checks the structure of every shard from the first byte to the last, all checksums (those in records, and in the index
-    beside a tar), that every sample has the fields the others have, and that numbers, texts, JSON and arrays can be decoded;
-    with `--decode`, pictures as well. Each problem is listed with key, shard, byte and reason. Keys that several shards have,
-    and members of a tar that belong to no sample, are mentioned but are not bad. The exit status is 1 when anything is bad.
+    Checks the structure of every shard from the first byte to the last, all checksums (in records, and in the index of a tar),
+    that all samples have the same fields, and that numbers, text, JSON and arrays can be decoded; with `--decode`, also pictures.
+    Each problem is listed with key, shard, byte and reason. Keys that occur in several shards, and members of a tar that belong
+    to no sample, are mentioned but are not errors. The exit status is 1 if anything is bad.
 
-    With `--replay`, the samples that `on_error("skip", quarantine=FILE)` has listed are run once more, one by one in the
-    foreground, so that `print` and `breakpoint` work: read and decoded for a SOURCE; for a MODULE:PIPELINE sent through all its
+    With `--replay`, the samples listed by `on_error("skip", quarantine=FILE)` are run again, one by one in the foreground, so
+    that `print` and `breakpoint` work: for a SOURCE they are read and decoded; for a MODULE:PIPELINE they go through all its
     stages, at the epoch and the position they had. Errors are shown with their full traceback.
 
     Example: `stoker verify 'shards/train-{000000..000147}.tar' --decode`

@@ -32,7 +32,7 @@ def replay_file(name: str, file: str, line: int | None, key: str | None, json: b
     found, check, here = _opened(name, lines)
     if not found:
         raise ConfigError(
-            f"{file} lists other data ({lines[0].source}) than {name} ({here}), which has none of their keys; give the "
+            f"{file} lists other data ({lines[0].source}) than {name} ({here}), which has none of their keys; use the "
             "data or the pipeline that the list was written for"
         )
     results = [_run(each, found.get(each.number), check, json) for each in lines]

@@ -16,11 +16,10 @@ if TYPE_CHECKING:
 #: tasks that the timeline of a report shows at most
 _TASKS = 3000
 
-Watched = Annotated[
-    bool, typer.Option("--watch", help="Show the run while it goes on: in this terminal, and in a browser on this machine.")
-]
+Watched = Annotated[bool, typer.Option("--watch", help="Show the run live, in this terminal and in a browser on this machine.")]
 Port = Annotated[
-    int, typer.Option(min=0, max=65535, metavar="N", help="Port of the page of `--watch`.", show_default="one that is free")
+    int,
+    typer.Option(min=0, max=65535, metavar="N", help="Port of the page that --watch serves.", show_default="one that is free"),
 ]
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -14,6 +12,7 @@ from ..loader.thread_count import default_threads
 from ..registry import needed
 from .pipelines import PipelineName, load_pipeline
 from .screen import Threads, tell
+from .until_told import until_told
 
 
 def worker(
@@ -29,13 +28,13 @@ def worker(
         typer.Option(metavar="FILE", help="This worker's key file, made by `stoker keys`.", show_default="none, on one machine"),
     ] = None,
     threads: Threads = None,
-    once: Annotated[bool, typer.Option("--once", help="End when the trainer has ended, and do not wait for the next.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Exit when the trainer ends; do not wait for the next one.")] = False,
 ) -> None:
     """Make batches for a trainer on another machine.
 
-    The trainer listens: `pipeline.loader(workers_at="tcp://0.0.0.0:8877", worker_keys="keys/trainer.key")`. Start as many workers
-    as you like, before or after it; they may come and go while it runs. The pipeline must be the trainer's, from the same code
-    and over the same samples; the path to these may be another. Ctrl-C or SIGTERM: finishes what it has begun, and leaves.
+    The trainer listens: `pipeline.loader(workers_at="tcp://0.0.0.0:8877", worker_keys="keys/trainer.key")`. Start any number of
+    workers, before or after it; they may join and leave while it runs. The pipeline must have the same code and the same samples
+    as the trainer's; the path to the samples may differ. On Ctrl-C or SIGTERM the worker finishes its current tasks and ends.
 
     Example: `stoker worker --connect tcp://trainer:8877 --keys keys/worker.key train.py:train`
     """
@@ -46,20 +45,8 @@ def worker(
     count = threads or default_threads(plan).threads
     cache = open_cache(plan)
     service = worker_service(plan, connect, keys, count, cache, _say, once)
-    asked = False
-
-    def leave(number: int, frame: Any) -> None:
-        nonlocal asked
-        if asked:
-            raise KeyboardInterrupt  # who asks twice does not want to wait
-        asked = True
-        service.leave()
-
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN and threading.current_thread() is threading.main_thread():
-            signal.signal(number, leave)
     try:
-        service.run()
+        until_told(service)
     finally:
         if cache is not None:
             cache.release()

@@ -128,7 +128,7 @@ def _check(op: Mixing) -> None:
         raise ConfigError(f"{name}(alpha={op.alpha!r}): alpha is a number above 0, at most 1,000,000")
     if not isinstance(op.classes, (int, np.integer)) or isinstance(op.classes, bool) or not 1 <= op.classes <= _MOST_CLASSES:
         raise ConfigError(
-            f"{name}(classes={op.classes!r}): say how many classes there are, from 1 to {_MOST_CLASSES:,}; "
+            f"{name}(classes={op.classes!r}): must be the number of classes, an integer from 1 to {_MOST_CLASSES:,}; "
             "a label becomes that many numbers"
         )
     if not _number(op.p) or not 0 <= op.p <= 1:

@@ -120,7 +120,7 @@ def factors(operation: Operation, name: str, value: Any) -> Range:
 
 def level(operation: Operation, name: str, value: Any) -> int:
     """A gray level."""
-    return whole(operation, name, value, 0, 255, "a gray level, a whole number")
+    return whole(operation, name, value, 0, 255, "a gray level, an integer")
 
 
 def colour(operation: Operation, name: str, value: Any) -> int | tuple[int, int, int]:

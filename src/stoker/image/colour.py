@@ -44,7 +44,7 @@ class ColorJitter(RandomOperation):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Grayscale(RandomOperation):
-    """Take the colour out with probability `p`, keeping the channels: all get the luminance (ITU-R 601)."""
+    """Remove the colour with probability `p`, keeping the channels: all get the luminance (ITU-R 601)."""
 
     p: float = 1.0
 
@@ -79,7 +79,7 @@ class GaussianBlur(RandomOperation):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Solarize(RandomOperation):
-    """Invert all values from `threshold` on, with probability `p`."""
+    """Invert all values >= `threshold`, with probability `p`."""
 
     threshold: float
     p: float = 0.5

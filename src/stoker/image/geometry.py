@@ -41,7 +41,7 @@ class RandomResizedCrop(RandomOperation):
 
 @dataclass(frozen=True, slots=True)
 class Resize(Operation):
-    """Resize to (height, width), or, given one number, so that the shorter side has that length."""
+    """Resize to (height, width), or, with one number, so that the shorter side has that length."""
 
     size: int | tuple[int, int]
 
@@ -65,7 +65,7 @@ class Resize(Operation):
 
 @dataclass(frozen=True, slots=True)
 class CenterCrop(Operation):
-    """Cut the centre out, (height, width) or a square; an image smaller than that is padded with zeros."""
+    """Crop the centre, (height, width) or a square; an image smaller than that is padded with zeros."""
 
     size: int | tuple[int, int]
 
@@ -81,7 +81,7 @@ class CenterCrop(Operation):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RandomCrop(RandomOperation):
-    """Cut (height, width) or a square out, all places being equally likely; first pad every side by `pad` pixels.
+    """Crop (height, width) or a square at a random place, after padding every side by `pad` pixels.
 
     `pad` is as in `Pad`, `pad_mode` ``"reflect"``, ``"edge"`` or ``"constant"`` (black). An image that is smaller than the crop
     even so is a `BoxError`.

@@ -36,6 +36,7 @@ def lower(
     max_pixels: int = MAX_PIXELS,
     orient: bool = False,
     lenient: bool = False,
+    as_pillow: bool = False,
 ) -> Program:
     """One program for all of `ops`; operation i draws from random stream ``streams[i]``."""
     ops = tuple(ops)
@@ -60,6 +61,7 @@ def lower(
         choices=tuple(choice for op in ops if isinstance(op, Policy) for choice in op.choices()),
         orient=orient,
         lenient=lenient,
+        as_pillow=as_pillow,
     )
 
 
@@ -95,7 +97,7 @@ def _check_order(ops: Sequence[Operation]) -> None:
     box: str | None = None
     for op in ops:
         if isinstance(op, Normalize) and isinstance(floats, Normalize):
-            raise ConfigError(f"{op} is the second Normalize of this stage: give one")
+            raise ConfigError(f"{op} is the second Normalize of this stage: use one")
         if floats is not None and not isinstance(op, Normalize):
             name = type(floats).__name__
             raise ConfigError(f"{op} comes after {name}; pixels are changed first and made floats last: put {name} at the end")
@@ -117,7 +119,7 @@ def _refuse_colours(ops: Sequence[Operation]) -> None:
     for op in ops:
         for name in ("fill", "value"):
             if isinstance(getattr(op, name, None), tuple):
-                raise ConfigError(f"{op} has a {name} of three channels, but color='gray' gives one: give one level")
+                raise ConfigError(f"{op} has a {name} of three channels, but color='gray' has one: use one level")
 
 
 def _affine(ops: Sequence[Operation], channels: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -127,5 +129,5 @@ def _affine(ops: Sequence[Operation], channels: int) -> tuple[tuple[float, ...],
         return (1 / 255,) * 3, (0.0,) * 3
     mean, std = (values * 3 if len(values) == 1 else values for values in normalize.channels)
     if channels == 1 and (len(set(mean)) > 1 or len(set(std)) > 1):
-        raise ConfigError(f"{normalize} has three channels, but color='gray' gives one: use one mean and one std")
+        raise ConfigError(f"{normalize} has three channels, but color='gray' has one: use one mean and one std")
     return tuple(1 / (255 * s) for s in std), tuple(-m / s for m, s in zip(mean, std))

@@ -15,7 +15,7 @@ _SCALE = "with pixels from 0 to 1; divide what is meant for pixels from 0 to 255
 
 @dataclass(frozen=True, slots=True)
 class ToFloat(Operation):
-    """Give float32 ``pixel / 255``, 0 to 1."""
+    """Convert to float32 ``pixel / 255``, 0 to 1."""
 
     def lowered(self) -> Lowered:
         return ()  # the last write does it
@@ -23,7 +23,7 @@ class ToFloat(Operation):
 
 @dataclass(frozen=True, slots=True)
 class Normalize(Operation):
-    """Give float32 ``(pixel / 255 - mean) / std``, per channel or one value for all."""
+    """Convert to float32 ``(pixel / 255 - mean) / std``, per channel or with one value for all."""
 
     mean: float | tuple[float, ...]
     std: float | tuple[float, ...]

@@ -46,10 +46,11 @@ _NO_WEBP_DECODER = "could not create decoder object"
 _BITS_PER_SAMPLE = 258
 
 
-def decode(data: bytes, channels: int, max_pixels: int, orient: bool = False) -> NDArray[np.uint8]:
+def decode(data: bytes, channels: int, max_pixels: int, orient: bool = False, as_pillow: bool = False) -> NDArray[np.uint8]:
     """Pixels (height, width, channels) of an image in one of `FORMATS`; raises an `ImageError` without the file's name.
 
-    With `orient` they are turned upright, as EXIF says. A TIFF's own orientation is always followed, by Pillow itself.
+    With `orient` they are turned upright, as EXIF says. A TIFF's own orientation is always followed, by Pillow itself. With
+    `as_pillow` pixels of more than 8 bits are what Pillow makes of them: cut off at 255.
     """
     from PIL import Image
 
@@ -60,7 +61,7 @@ def decode(data: bytes, channels: int, max_pixels: int, orient: bool = False) ->
                 raise ImageTooLarge(f"{width} x {height} pixels are more than the {max_pixels:,} allowed")
             if channels == 1:
                 image.draft("L", None)  # the luminance a JPEG has, as the kernel takes it; other formats ignore this
-            pixels = _to_pixels(image, channels)
+            pixels = _to_pixels(image, channels, as_pillow)
             return upright(pixels, orientation_of(data, image)) if orient else pixels
     except ImageError:
         raise
@@ -146,11 +147,12 @@ def _sample_bits(image: Any) -> int:
     return int(image.tag_v2[_BITS_PER_SAMPLE][0]) if image.format == "TIFF" else 16
 
 
-def _to_pixels(image: Any, channels: int) -> NDArray[np.uint8]:
-    if image.mode.startswith("I;16") or (image.mode == "I" and image.format in _SIXTEEN_BITS):
+def _to_pixels(image: Any, channels: int, as_pillow: bool = False) -> NDArray[np.uint8]:
+    deep = not as_pillow and (image.mode in ("I", "F") or image.mode.startswith("I;16"))
+    if deep and (image.mode.startswith("I;16") or (image.mode == "I" and image.format in _SIXTEEN_BITS)):
         gray = (np.asarray(image) >> (_sample_bits(image) - 8)).astype(np.uint8)
         return gray[:, :, None] if channels == 1 else np.repeat(gray[:, :, None], 3, axis=2)
-    if image.mode in ("I", "F"):
+    if deep:
         raise UnsupportedImage(f"images of mode {image.mode} (32 bits a channel) have no agreed range; convert them to 8 bits")
     if image.mode == "LAB":
         image = image.convert("RGB")  # there is no direct way to gray

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from ..batch.slab import SlabPool
 from ..engine.auto_executor import AutoExecutor
 from ..engine.auto_policy import AutoPolicy, Choice, Load
 from ..errors import message_of
@@ -25,8 +24,11 @@ _PILLOW = ("image", "decode")
 class AutoWatch:
     """Follows one loader. Called by the consumer's thread, some times per second while batches are handed out."""
 
-    def __init__(self, policy: AutoPolicy, executor: AutoExecutor, pool: SlabPool, remote: bool = False) -> None:
-        self._policy, self._executor, self._pool, self._remote = policy, executor, pool, remote
+    def __init__(
+        self, policy: AutoPolicy, executor: AutoExecutor, before_move: Callable[[], None] = lambda: None, remote: bool = False
+    ) -> None:
+        """`before_move` is called right before memory comes from other workers."""
+        self._policy, self._executor, self._before_move, self._remote = policy, executor, before_move, remote
         #: called when work has moved: what tasks took before says little from then on
         self.on_moved: Callable[[], None] = lambda: None
         self._last = Stats()
@@ -55,6 +57,13 @@ class AutoWatch:
             self._ask(self._policy.see(load_between(last, stats, self._loop, self._remote)))
             self._tell(meters, stats.executor.since)
 
+    def insist(self, choice: Choice) -> bool:
+        """Move there, whatever was measured; not while work is about to move already."""
+        if self._choice is not None:
+            return False
+        self._ask(choice)
+        return True
+
     @property
     def _undecided(self) -> bool:
         return not self._policy.settled or self._policy.doubts or self._choice is not None
@@ -68,7 +77,7 @@ class AutoWatch:
         """Whether work runs as was chosen from now on, or cannot."""
         policy, since = self._policy, stats.executor.since
         try:
-            if not self._executor.arrived(self._pool.start_over):
+            if not self._executor.arrived(self._before_move):
                 return False
         except Exception as error:  # noqa: BLE001  whatever it is, the work goes on where it was, and the user can ask why
             policy.refused(choice, message_of(error))

@@ -59,7 +59,8 @@ class BadSamples:
             where = "" if self._file is None else f" and listed in {self._file}"
             trace = user_traceback(bad[0])
             _log.warning(
-                "sample %r is bad and left out, because of on_error('skip'); others are only counted, in stats().skipped%s: %s%s",
+                "sample %r is bad and was skipped because of on_error('skip'); "
+                "more of them are counted in stats().skipped%s, not logged: %s%s",
                 bad[0].key, where, message_of(bad[0]), "" if trace is None else f"\n{trace.rstrip()}",
             )  # fmt: skip
 
@@ -70,7 +71,7 @@ class BadSamples:
         kinds = [f"{count:,} {kind}" for kind, count in self._kinds.most_common(_MOST_KINDS)]
         kinds += ["..."] if len(self._kinds) > _MOST_KINDS else []
         total = counted(sum(self._kinds.values()), "sample")
-        _log.warning("epoch %d: %s left out because of on_error('skip') (%s)", epoch, total, ", ".join(kinds))
+        _log.warning("epoch %d: %s skipped because of on_error('skip') (%s)", epoch, total, ", ".join(kinds))
         self._epoch = -1
 
     def _list(self, file: str, bad: Sequence[SampleError], epoch: int) -> None:

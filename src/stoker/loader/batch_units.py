@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Union
+from typing import TYPE_CHECKING, Any, Union
 
 from numpy.typing import NDArray
 
@@ -32,7 +32,11 @@ from ..source.source import Source
 from ..stage.finish import Finish
 from ..stage.ragged import Keys
 from ..stage.runner import Runner, note_waits
+from ..stage.stage import Targets
 from ..storage.scratch import Scratch
+
+if TYPE_CHECKING:
+    from ..device.device_decode import DeviceBatch
 
 #: called for every task: its outcome, and what it reported
 Observer = Callable[["Outcome[Any, Any]", "Report | None"], None]
@@ -49,11 +53,12 @@ _PIECES = 32
 
 @dataclass(slots=True)
 class BatchPart:
-    """Rows to be written to a batch's memory, from row `first` on: one task."""
+    """Rows to be written to a batch's memory, from row `first` on: one task. `device` is memory of that batch on a device."""
 
     rows: Rows
     first: int
     slab: Slab
+    device: DeviceBatch | None = None
 
 
 @dataclass(slots=True)
@@ -106,8 +111,20 @@ class BatchWork:
         hoped = content.slab.layout.hoped
         targets = {name: array[first:stop] for name, array in content.slab.arrays.items()}
         promised = {name: array for name, array in targets.items() if name not in hoped} if hoped else targets
+        if content.device is not None:
+            return self._on_device(content.device, content, targets, promised, scratch)
         chunk, report = self.runner.run(rows, promised, scratch)
         return write_rows(first, targets, hoped, chunk, self.needed, report)
+
+    def _on_device(
+        self, device: DeviceBatch, content: BatchPart, targets: Targets, promised: Targets, scratch: Scratch
+    ) -> WrittenRows:
+        """The same, and pictures are on the device in the end, wherever they were made."""
+        with device.task(content.first, targets, scratch) as task:
+            chunk, report = self.runner.run(content.rows, promised, scratch)
+            written = write_rows(content.first, targets, content.slab.layout.hoped, chunk, self.needed, report)
+            task.end(written.slots)
+        return written
 
     def _joined(self, joining: BatchJoin, scratch: Scratch) -> JoinedBatch:
         weight = scratch.weight(self)
@@ -129,12 +146,16 @@ class BatchWork:
             report.weight = weight
         clock = clocks() if weight else (0.0, 0.0)
         columns = join(joining, self.specs, self.rules, keys)
+        if joining.device is not None:
+            columns.update(joining.device.columns(joining.rows, joining.taken))
         if weigh:
             report.lap(clock)
             report.rows = joining.rows
             in_slab = {id(columns[name]) for name, *_ in joining.memory.layout.fields if name in columns}
         if joining.rows and self.finish.acts:
             columns, given = self.finish(columns, joining.rows, joining.real, joining.epoch, joining.position, keys, report)
+        if joining.device is not None:
+            columns = {name: getattr(column, "tensor", column) for name, column in columns.items()}
         if weigh:
             nbytes = sum(column_bytes(column) for column in columns.values() if id(column) not in in_slab)
         return JoinedBatch(columns, given, nbytes, report, joining.memory)
@@ -184,7 +205,7 @@ class SegmentWork:
 def _check_columns(columns: Mapping[str, Any], keys: list[str], refusal: Callable[[Any], str]) -> None:
     for name, column in columns.items():
         if refused := refusal(column):
-            raise FunctionError(f"field {name!r} of the batch of {len(keys)} that begins with sample {keys[0]!r} {refused}")
+            raise FunctionError(f"field {name!r} of the batch of {len(keys)} that starts with sample {keys[0]!r} {refused}")
 
 
 class BatchUnit(Unit[Content, Result]):
@@ -221,11 +242,11 @@ class BatchUnit(Unit[Content, Result]):
 
     def split(self, rows: int) -> list[Content]:
         assert self.draft is not None
-        slab, count = self.draft.slab, self.rows
+        slab, device, count = self.draft.slab, self.draft.device, self.rows
+        cuts = [(first, min(first + rows, count)) for first in range(0, count, rows)]
         if self._slow:
             cuts, self.early = _cuts_around(self._slow, count, rows)
-            return [BatchPart(self._rows.part(first, stop), first, slab) for first, stop in cuts]
-        return [BatchPart(self._rows.part(first, min(first + rows, count)), first, slab) for first in range(0, count, rows)]
+        return [BatchPart(self._rows.part(first, stop), first, slab, device) for first, stop in cuts]
 
     def finisher(self) -> BatchJoin:
         return self._joining(None)
@@ -255,8 +276,8 @@ class BatchUnit(Unit[Content, Result]):
     def pieces(self, content: Content) -> list[Content]:
         if not isinstance(content, BatchPart) or not self._work.runner.by_row:
             return []
-        rows, first, slab = content.rows, content.first, content.slab
-        return [BatchPart(rows.part(at, stop), first + at, slab) for at, stop in _cuts(len(rows))]
+        rows, first, slab, device = content.rows, content.first, content.slab, content.device
+        return [BatchPart(rows.part(at, stop), first + at, slab, device) for at, stop in _cuts(len(rows))]
 
     def give_up(self, content: Content | None, causes: Sequence[str]) -> int:
         rows, first = (content.rows, content.first) if isinstance(content, BatchPart) else (self._rows, 0)
@@ -348,7 +369,7 @@ class BatchUnit(Unit[Content, Result]):
         self._batch = Batch.of(columns, joining.rows, keys, valid)
 
     def __str__(self) -> str:
-        return f"{counted(self.rows, 'sample')} of epoch {self.epoch}, from row {int(self._rows.positions[0]):,} on"
+        return f"{counted(self.rows, 'sample')} of epoch {self.epoch}, starting at row {int(self._rows.positions[0]):,}"
 
 
 class Marker(Unit[Content, Result]):
@@ -514,14 +535,14 @@ def _ended(rows: Rows, source: Source | None, causes: Sequence[str]) -> WorkerEr
     how = in_words(causes)
     if len(rows) > 1:
         return WorkerError(
-            f"the process that worked on {described(source, rows)} together {how}; find the one that does it with "
-            "loader(executor='inline'), and leave it out with filter()"
+            f"the process that worked on {described(source, rows)} together {how}; find the sample that causes it with "
+            "loader(executor='inline'), and remove it with filter()"
         )
     names = _names(rows, source)
     key, origin, position = names.key(0), names.origin(0), int(rows.positions[0])
     error = WorkerError(
-        f"sample {key!r} ({origin}): the process that worked on it {how}; leave it out with .on_error('skip'), or "
-        "look at it alone with loader(executor='inline')",
+        f"sample {key!r} ({origin}): the process that worked on it {how}; skip it with .on_error('skip'), or "
+        "debug it with loader(executor='inline')",
         key=key,
         origin=origin,
         position=position,

@@ -24,7 +24,7 @@ from ..errors import ConfigError
 from ..observe.explain_plan import explain_plan
 from ..observe.meters import Meters, StepName
 from ..observe.stats import ExecutorStats
-from ..plan.deal import Deal
+from ..plan.deal import WHOLE, Deal, StepTurns
 from ..plan.nodes import Cached, Image
 from ..plan.order import Places
 from ..plan.plan import Plan
@@ -42,13 +42,12 @@ from .batch_units import BatchWork, Observer, Rows, SegmentWork
 from .look_ahead import rank_positions
 from .origin_times import OriginTimes
 from .slow_rows import SlowRows
+from .step_count import evening
 from .thread_count import core_share, default_threads, moves_told
 
 _log = logging.getLogger("stoker")
 #: what batches in the making may take, unless the user says; and the part of it for records that are fetched ahead over a network
 MEMORY, AHEAD_SHARE = "2GB", 4
-#: a loader that is not one of several that share its steps
-WHOLE = (0, 1)
 #: single samples are worked on this many at a time
 _SAMPLES = 32
 #: memory the automatic look-ahead fills, and the most batches it holds
@@ -97,6 +96,14 @@ def rows_layout(plan: Plan, rows: int) -> Layout:
     return Layout.of(specs, rows)
 
 
+def known_shapes(plan: Plan, deal: Deal) -> dict[str, tuple[int | None, ...]]:
+    """Shapes that a field has in all batches, as far as they are known beforehand; None: batches have several lengths."""
+    if plan.finish:
+        return {}
+    rows = () if plan.batch is None else (None if evening(plan, deal) else plan.batch.size,)
+    return {name: (*rows, *shape[1:]) for name, _, shape, _ in layout_of(plan, 1).fields}
+
+
 def can_hope(name: str, column: Any, layout: Layout, rules: Mapping[str, Any] | None) -> bool:
     """Whether a column that was joined of rows beside the slab may have come of arrays of one shape and type."""
     if name in {known for known, *_ in layout.fields} or not isinstance(column, np.ndarray):
@@ -122,7 +129,7 @@ def compile_work(plan: Plan, layout: Layout, cache: SampleCache | None = None) -
     return BatchWork(final, finish_of(plan), layout, specs, rules, frozenset(specs or ()), source), segments
 
 
-def reading_ahead(plan: Plan, deal: Deal, part: tuple[int, int], limit: int) -> tuple[Plan, int]:
+def reading_ahead(plan: Plan, deal: Deal, part: StepTurns, limit: int) -> tuple[Plan, int]:
     """The plan with a source that fetches records ahead into at most `limit` bytes, and those bytes; 0: there is no need to."""
     if not isinstance(plan.source, Source) or plan.order is None:
         return plan, 0
@@ -130,15 +137,18 @@ def reading_ahead(plan: Plan, deal: Deal, part: tuple[int, int], limit: int) -> 
     return (plan, 0) if source is plan.source else (replace(plan, source=source), limit)
 
 
-def first_samples(plan: Plan, deal: Deal, part: tuple[int, int]) -> Callable[[int], Ints]:
+def first_samples(plan: Plan, deal: Deal, part: StepTurns) -> Callable[[int], Ints]:
     """The samples that a rank takes first, or a part of it; where samples are counted as they come, each takes all."""
     order, dealt = plan.order, deal if plan.counted else None
     assert order is not None
     return lambda count: order.resolve(rank_positions(0, count, order.length, dealt, part), 0)
 
 
-def explained(plan: Plan, deal: Deal | None = None) -> str:
-    """What a plan will do, as text: the loader's, of a rank, or that of a loader with its usual memory."""
+def explained(plan: Plan, deal: Deal | None = None, decoding: str = "") -> str:
+    """What a plan will do, as text: the loader's, of a rank, or that of a loader with its usual memory.
+
+    `decoding` says where images are decoded, where that was asked for.
+    """
     if deal is None:
         found = ALONE
         with suppress(ConfigError):  # which the text tells
@@ -148,7 +158,7 @@ def explained(plan: Plan, deal: Deal | None = None) -> str:
     asked = None
     if isinstance(plan.source, Source) and plan.order is not None:
         asked = plan.source.requests(plan.wanted, first_samples(plan, deal, WHOLE))
-    return explain_plan(plan, *default_threads(plan), moves_told(plan), asked)
+    return explain_plan(plan, *default_threads(plan), moves_told(plan), asked, decoding)
 
 
 def decodes(plan: Plan) -> bool:
@@ -190,7 +200,7 @@ def make_executor(
         return _on_ray(plan, threads, processes, ray_address)
     if ray_address is not None:
         raise ConfigError(
-            f"{call}, ray_address={ray_address!r}): only executor='ray' has a cluster; omit one, or change the other"
+            f"{call}, ray_address={ray_address!r}): only executor='ray' uses a cluster; omit ray_address, or use executor='ray'"
         )
     if name == "auto" and (processes, threads) == (None, None):
         return AutoExecutor(default_threads(plan).threads, Scratch, start_processes=start)
@@ -217,7 +227,7 @@ def _on_ray(plan: Plan, threads: int | None, processes: int | None, address: str
     if any(isinstance(step.node, Cached) and step.node.where == "memory" for work in plan.works for step in work.steps):
         raise ConfigError(
             "loader(executor='ray'): cache('memory') is the memory of one machine, and workers are on several; use a folder that "
-            "all of them see, as in cache('/shared/cache'), or omit it"
+            "all of them can read, as in cache('/shared/cache'), or omit it"
         )
     kind: Any = EXECUTORS.get("ray", "loader(executor='ray')")
     made: Executor = kind(threads or 1, Scratch, processes, address=address)
@@ -228,9 +238,21 @@ def make_remote(at: str, keys: Any, threads: int | None, processes: int | None, 
     """Threads of this process, and workers that connect to `at`."""
     asked = f"loader(workers_at={at!r}"
     if processes is not None or name not in ("auto", "threads"):
-        raise ConfigError(f"{asked}): beside remote workers there are threads only; omit processes, and executor={name!r}")
+        raise ConfigError(f"{asked}): remote workers can be combined with threads only; omit processes, and executor={name!r}")
     remote_work = needed("stoker.loader.remote_work", "remote-workers", f"{asked})")
     executor: Executor = remote_work.remote_executor(at, keys, threads, default_threads(plan).threads, plan)
+    return executor
+
+
+def make_pooled(
+    at: str | Sequence[str], keys: Any, threads: int | None, processes: int | None, name: str, plan: Plan
+) -> Executor:
+    """Pools that others may use, too; and threads of this process, while there are none."""
+    asked = f"loader(pool={at!r}"
+    if processes is not None or name not in ("auto", "threads"):
+        raise ConfigError(f"{asked}): a pool can be combined with threads only; omit processes, and executor={name!r}")
+    remote_work = needed("stoker.loader.remote_work", "remote-workers", f"{asked})")
+    executor: Executor = remote_work.pooled_executor(at, keys, threads, default_threads(plan).threads, plan)
     return executor
 
 
@@ -342,11 +364,15 @@ def observer(
                 seeks_unfit=notes.seeks_unfit,
                 cache_hits=notes.cache_hits,
                 cache_misses=notes.cache_misses,
+                device_images=notes.device_images,
+                device_refused=notes.device_refused,
+                device_s=notes.device_s,
+                device_bytes=notes.device_bytes,
             )
             if notes.seeks_unfit and not unfit:
                 _log.warning(
-                    "%s: its seek index was made for another file, or is damaged, and is not used; neither are others like it: "
-                    "pixels are the same without, decoding takes longer (`stoker index --jpeg --force` makes them again)",
+                    "%s: its seek index was made for another file, or is damaged, and is not used, nor are others like it: "
+                    "pixels are the same without it, but decoding takes longer (`stoker index --jpeg --force` makes them again)",
                     notes.unfit,
                 )
             if front:
@@ -354,8 +380,8 @@ def observer(
             if notes.damaged and not told:
                 told = True
                 _log.warning(
-                    "%s: it is damaged, and decoded as far as that goes (lenient=True); others like it are only counted, in "
-                    "stats().damaged",
+                    "%s: it is damaged, and decoded as far as possible (lenient=True); more of them are counted in "
+                    "stats().damaged, not logged",
                     notes.damage,
                 )
 

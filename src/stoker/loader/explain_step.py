@@ -33,7 +33,7 @@ def explain_step(plan: Plan, deal: Deal, epoch: int, step: int) -> list[dict[str
         if not isinstance(value, (int, np.integer)) or isinstance(value, bool):
             raise ConfigError(f"explain({name}={value!r}): must be an integer")
     if epoch < 0:
-        raise ConfigError(f"explain(epoch={epoch}): epochs are counted from 0")
+        raise ConfigError(f"explain(epoch={epoch}): must be >= 0")
     share = _share(plan, deal, step)
     places = plan.order.places(share.rows(), epoch)
     told: list[dict[str, Any]] = [

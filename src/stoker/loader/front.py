@@ -1,4 +1,4 @@
-"""The way of samples whose number is not known beforehand, for one epoch: source or stream, segments, counting verbs.
+"""The way of samples whose number is not known in advance, for one epoch: source or stream, segments, counting verbs.
 
 Gives chunks of samples in order, numbered again. Every rank runs the whole front and keeps its share of what comes out: that is
 what makes the global order, and so every state, independent of the number of ranks. Put cheap filters before costly stages.
@@ -167,8 +167,8 @@ class OutputWatch:
         waited = time.monotonic() - self._since
         if block and self._looked_at >= 2 * self._samples and waited >= self._watchdog_s:
             raise StallError(
-                f"no sample came out of filter() or flat_map() for {self._watchdog_s:g} s (watchdog_s) while "
-                f"{counted(self._looked_at, 'sample')} went in, and repeat() goes on without end; check the function, or put "
+                f"filter() or flat_map() returned no sample for {self._watchdog_s:g} s (watchdog_s) while "
+                f"{counted(self._looked_at, 'sample')} went in, and repeat() never ends; check the function, or put "
                 "take(n) before it"
             )
 

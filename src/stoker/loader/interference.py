@@ -55,7 +55,7 @@ def compare(tasks: Floats, steps: Floats, workers: int) -> Beside:
     if not len(steps) or not workers:
         return Beside()
     seconds = steps[:, 1] - steps[:, 0]
-    usual = seconds <= _ODD * max(float(np.median(seconds)), 1e-6)
+    usual = seconds <= _ODD * max(float(np.sort(seconds)[len(seconds) // 2]), 1e-6)
     share = mean_busy(tasks, steps) / workers if len(tasks) else np.zeros(len(steps))
     busy, calm = usual & (share >= _BUSY), usual & (share <= _CALM)
     return Beside((int(busy.sum()), float(seconds[busy].sum())), (int(calm.sum()), float(seconds[calm].sum())))

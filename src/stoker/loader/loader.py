@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import sys
 import threading
-import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, TypeVar
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, TypeVar
 import numpy as np
 
 from ..batch.batch import Batch, Sample
-from ..batch.draft import Draft, column_bytes
+from ..batch.draft import Draft
 from ..batch.slab import SlabPool
 from ..device import check_batches, choose_output
 from ..engine.auto_executor import AutoExecutor
@@ -27,11 +28,13 @@ from ..engine.resources import queued_seconds
 from ..engine.run_task import presentable
 from ..engine.schedule import Window
 from ..errors import ClosedError, ConfigError, DataLossError, SampleError, StateError
+from ..foreign_names import unknown_attribute
 from ..observe.facts import Facts
 from ..observe.followers import newcomers
-from ..observe.meters import Along, Meters, Occupancy
+from ..observe.meters import Meters, Occupancy
 from ..observe.stats import Stats
 from ..plan.cursor import MOST_EPOCHS, Cursor, decode, encode
+from ..plan.deal import WHOLE, StepTurns
 from ..plan.plan import Plan
 from ..plan.ranks import Rank, check_rank, rank_of
 from ..profiler_ranges import within
@@ -58,6 +61,7 @@ from .build import (
     layout_of,
     loose_fields,
     make_executor,
+    make_pooled,
     make_remote,
     observer,
     policy_of,
@@ -68,6 +72,9 @@ from .build import (
     window_of,
 )
 from .cache_review import CacheReview
+from .decode_place import DEVICE_MEMORY, decoding_of
+from .decode_watch import DecodeWatch, decode_watch
+from .epoch_iterator import EarlyStep, EpochIterator, EpochProgress, Portions, UnitSteps
 from .front import Flow, open_front
 from .idle_cores import IdleCores
 from .interference import Interference
@@ -75,8 +82,8 @@ from .look_ahead import Forerunner
 from .open_cache import open_cache
 from .origin_times import OriginTimes
 from .slow_rows import SlowRows
-from .step_count import check_steps, epoch_steps, nothing_came
-from .supply import CountedSupply, CutSupply, SkipRows
+from .step_count import check_even, check_steps, epoch_steps, nothing_came
+from .supply import CountedSupply, CutSupply, EpochSteps, SkipRows
 from .thread_count import core_share
 from .trainer_epochs import Trainer, TrainerSampler
 
@@ -115,9 +122,9 @@ def _in_turn(method: _Method[_Given, _Result]) -> _Method[_Given, _Result]:
 class Loader:
     """Batches of a pipeline, epoch after epoch.
 
-    Iterating gives one epoch; iterating again gives the next, whether or not the last one was finished. Use it as a context
-    manager, or call `close()`; a loader that is dropped closes itself. Several threads may share an iterator: each batch goes to
-    exactly one of them.
+    One iteration is one epoch; the next iteration is the next epoch, whether or not the last one was finished. Use it as a
+    context manager, or call `close()`; a loader without references closes itself. Several threads may share an iterator: each
+    batch goes to exactly one of them.
 
     Made by `pipeline.loader(...)`, which documents the parameters.
     """
@@ -134,13 +141,18 @@ class Loader:
         format: str = "numpy",
         batches: str = "tuple",
         device: Any = None,
+        sharding: Any = None,
+        decode_on: str = "cpu",
+        device_memory: int | str = DEVICE_MEMORY,
         epoch: int = 0,
         row: int = 0,
         watchdog_s: float = 60.0,
         workers_at: str | None = None,
         worker_keys: AnyPath | None = None,
+        pool: str | Sequence[str] | None = None,
+        pool_keys: AnyPath | None = None,
         once: bool = False,
-        part: tuple[int, int] = (0, 1),
+        part: StepTurns = WHOLE,
         carried: Rank | None = None,
         cache: SampleCache | None = None,
         ray_address: str | None = None,
@@ -153,12 +165,14 @@ class Loader:
         if not isinstance(watchdog_s, (int, float)) or not watchdog_s > 0:
             raise ConfigError(f"loader(watchdog_s={watchdog_s!r}): must be a number of seconds above 0")
         self._budget_bytes = parse_bytes(memory, "loader: memory")
+        device_bytes = parse_bytes(device_memory, "loader: device_memory")
         self._once, self._part = once, part
         given: dict[str, Any] = {"threads": threads, "processes": processes, "executor": executor, "memory": memory}
         given |= {"ahead": ahead, "format": format, "batches": batches, "device": device, "epoch": epoch}
-        given |= {"ray_address": ray_address, "workers_at": workers_at}
+        given |= {"ray_address": ray_address, "workers_at": workers_at, "pool": pool}
+        given |= {"decode_on": decode_on, "device_memory": device_memory} if decode_on != "cpu" else {}
         self._arguments = {name: value for name, value in given.items() if value is not None}
-        self._output = choose_output(format, device)
+        self._output = choose_output(format, device, sharding)
         self._device = "" if device is None else str(device)
         check_batches("loader", batches)
         self._dicts = batches == "dict"
@@ -167,13 +181,22 @@ class Loader:
         self._rank = rank_of(plan.shard, carried)
         self._deal = plan.deal(self._rank.rank, self._rank.world)
         check_steps(plan, self._deal)
-        plan, self._ahead_bytes = reading_ahead(plan, self._deal, part, self._budget_bytes // AHEAD_SHARE)
+        if self._output.joins_ranks:
+            check_even(plan, self._deal)
+        self._ahead_bytes = 0
+        if pool is None:  # which reads for itself
+            plan, self._ahead_bytes = reading_ahead(plan, self._deal, part, self._budget_bytes // AHEAD_SHARE)
         self._plan = plan
-        self._group = group_of(plan, ahead) if part == (0, 1) or not plan.batch else 1
+        self._group = group_of(plan, ahead) if part.count == 1 or not plan.batch else 1
         self._layout = layout_of(plan, self._group)
-        self._cache, self._lent = (cache, True) if cache is not None else (open_cache(plan, part[1]), False)
+        self._cache, self._lent = (cache, True) if cache is not None else (open_cache(plan, part.count), False)
         self._work, self._fronts = compile_work(plan, self._layout, self._cache)
         self._ahead, self._chosen = ahead, (threads, processes) != (None, None)
+        elsewhere = workers_at is not None or pool is not None
+        self._decoding = decoding_of(plan, self._output, decode_on, executor, threads, processes, elsewhere, device_bytes)
+        if self._decoding.device is not None:
+            executor, threads = self._decoding.executor, self._decoding.threads
+            self._work.runner.on_device(self._decoding.step)
         self._identity: dict[str, str] | None = None
         self._cursor = Cursor(int(epoch), row)
         self._before: Cursor | None = None  # in front of the batch in the consumer's hands; None: it has none
@@ -183,11 +206,12 @@ class Loader:
         self._taking = False  # whether a batch is being waited for, by whoever's turn it is
         self._wanted: int | None = None  # the epoch after the one at work; None: the next
         self._trainer = Trainer()
-        self._progress: _Progress | None = None  # of the iterator that is at work
+        self._progress: EpochProgress | None = None  # of the iterator that is at work
         self._failed: Exception | None = None  # raised after the last batch handed out
         self._idle: IdleCores | None = None  # since the first batch was asked for
         self._feed: Feed[FedUnit, Content, Result] | None = None
-        self._peeked: FedUnit | None = None  # taken from the feed to see whether the epoch goes on
+        self._peeked: FedUnit | None = None  # taken from the feed to see whether the epoch goes on, or to hand it over early
+        self._early: EarlyStep | None = None  # handed over before it is asked for
         self._supply: Supply[FedUnit] | None = None
         self._forerunner: Forerunner | None = None
         self._skips, self._bad_samples = None, None
@@ -197,7 +221,13 @@ class Loader:
         self._front_skipped: list[SampleError] = []
         if worker_keys is not None and workers_at is None:
             raise ConfigError("loader(worker_keys=...): says who may connect, but not where; add workers_at='tcp://HOST:PORT'")
-        if workers_at is not None:
+        if pool_keys is not None and pool is None:
+            raise ConfigError("loader(pool_keys=...): says who this is, but not for which pool; add pool='tcp://HOST:PORT'")
+        if pool is not None and workers_at is not None:
+            raise ConfigError("loader(pool=..., workers_at=...): use a pool or remote workers, not both; omit one of them")
+        if pool is not None:
+            self._executor = make_pooled(pool, pool_keys, threads, processes, executor, plan)
+        elif workers_at is not None:
             self._executor = make_remote(workers_at, worker_keys, threads, processes, executor, plan)
         else:
             beside = self._output.beside_device
@@ -212,19 +242,22 @@ class Loader:
         # Once: the meters know each kind of work by these lists.
         self._steps, self._finish_steps = step_names(self._work.runner), finish_names(self._work.finish)
         self._front_steps = [step_names(work.runner) for work in self._fronts]
+        self._meters.decoding(self._decoding.reason)
         self._interference, watch = Interference(), None
-        if workers_at is not None:
+        if workers_at is not None or pool is not None:
             self._meters.watch = partial(_look_at_workers, self._interference, self._executor)
         elif self._executor.ahead:
             if policy is not None and isinstance(self._executor, AutoExecutor):
-                watch = AutoWatch(policy, self._executor, self._pool, isinstance(plan.source, Source) and plan.source.waits)
-            self._meters.watch = partial(_look, self._interference, watch)
+                waits = isinstance(plan.source, Source) and plan.source.waits
+                watch = AutoWatch(policy, self._executor, self._pool.start_over, waits)
+            self._meters.watch = partial(_look, self._interference, watch, decode_watch(self._decoding))
         source = plan.source if isinstance(plan.source, Source) else None
         self._origins = OriginTimes(source) if source is not None and source.origins > 1 else None
         if self._origins is not None:
             self._meters.origins = self._origins.slowest
         # Without workers there is nobody who could begin early, and on a longer way rows have no index any more.
-        early = source is not None and plan.counted and plan.batch is not None and self._executor.ahead
+        # Nor where others ask for the same tasks, which all are to cut alike.
+        early = source is not None and plan.counted and plan.batch is not None and self._executor.ahead and pool is None
         self._slow_rows = SlowRows(source, self._meters, self._work.runner.kinds) if early and source is not None else None
         if watch is not None:
             watch.on_moved = partial(_when_moved, weakref.ref(self))  # who watches must not keep a loader that nobody uses
@@ -249,8 +282,8 @@ class Loader:
             self._stop_feed()
             self._meters.epoch_left()
             self._end_epoch()
-        self._progress = _Progress()
-        return _EpochIterator(self, self._progress)
+        self._progress = EpochProgress()
+        return EpochIterator(self, self._progress)
 
     def __len__(self) -> int:
         """Batches (samples, for a pipeline without `batch`) of one whole epoch on this rank."""
@@ -258,11 +291,11 @@ class Loader:
         count = epoch_steps(self._plan, self._deal)
         if count is None:
             raise TypeError(
-                "this loader's length is not known beforehand: its pipeline filters, expands, streams, or repeats without end"
+                "this loader's length is not known in advance: its pipeline filters, expands, streams, or repeats without end"
             )
         return count
 
-    def _next(self, iterator: _EpochIterator) -> Batch | Sample | dict[str, Any]:
+    def _next(self, iterator: EpochIterator) -> Batch | Sample | dict[str, Any]:
         """What the iterator gives next; in turn, which is its to see to."""
         if iterator.progress.ended:
             raise StopIteration
@@ -281,10 +314,9 @@ class Loader:
             self._taking = True
             try:
                 unit = within("wait for batch", self._take)
-                iterator.portions = None if unit is None else _Portions(self, unit)
+                iterator.portions = None if unit is None else Portions(self, unit)
             except BaseException:
-                self._stop_feed()
-                iterator.progress.ended = not self._closed  # who asks next hears that it was closed, not that it ended
+                self._end_iteration(iterator)
                 raise
             finally:
                 self._taking = False
@@ -295,9 +327,44 @@ class Loader:
                 self._meters.epoch_ended()
                 iterator.progress.ended = True
                 raise StopIteration
-        return iterator.portions.pop(asked)
+        here = self._cursor
+        try:
+            step = iterator.portions.pop(asked)
+            if self._output.looks_ahead:
+                self._look_ahead(iterator.portions)
+        except BaseException:
+            self._cursor = here  # interrupted while it looks ahead: this step reaches nobody
+            self._end_iteration(iterator)
+            raise
+        return step
 
-    def _await_turn(self, progress: _Progress | None = None) -> None:
+    def _end_iteration(self, iterator: EpochIterator) -> None:
+        """End an iterator that has failed."""
+        self._stop_feed()
+        iterator.progress.ended = not self._closed  # who asks next hears that it was closed, not that it ended
+
+    def _look_ahead(self, portions: Portions) -> None:
+        """Hand over what comes next where it is complete, so that it is on its way while the training works on this step."""
+        coming = portions.next_step()
+        if coming is None:
+            unit = self._peek()
+            if not isinstance(unit, BatchUnit) or unit.error is not None:
+                return
+            coming = unit, 0, None
+        unit, number, steps = coming
+        with suppress(Exception):  # raised when the step is asked for: it goes wrong again then
+            steps = steps or UnitSteps(unit.batch(), self._deal, self._plan.batch is None)
+            if number < steps.count:
+                self._early = EarlyStep(unit, number, self._output.hand_over(steps.step(number)))
+
+    def _peek(self) -> FedUnit | None:
+        """The unit that comes next, if it is complete."""
+        if self._peeked is None and self._feed is not None:
+            with suppress(Exception):  # raised again when the unit is asked for
+                self._peeked = self._feed.take(block=False)
+        return self._peeked
+
+    def _await_turn(self, progress: EpochProgress | None = None) -> None:
         while not self._turn.acquire(timeout=_TURN_S):
             if progress is not None and progress.ended:
                 raise StopIteration  # whoever ended it may have closed the loader since
@@ -367,7 +434,7 @@ class Loader:
 
     def _note_empty(self, end: EpochEnd) -> None:
         """Log once that an epoch gave nothing: a training loop over no batches ends without a word."""
-        if self._cursor.row or self._part[0] or self._told_empty:
+        if self._cursor.row or self._part.number or self._told_empty:
             return  # a batch was handed out, perhaps before a state was saved; or other workers may have some
         self._told_empty = True
         _log.warning(nothing_came(self._plan, self._deal, end.epoch, end.left, len(end.skipped)))
@@ -379,7 +446,7 @@ class Loader:
         if skipped:
             self._meters.skipped(map(kind_of, skipped))
             # What fails on the way to a filter or the like fails on all ranks and in all torch workers: one of them lists it.
-            elsewhere = 0 if self._rank.rank == self._part[0] == 0 else unit.fronts
+            elsewhere = 0 if self._rank.rank == self._part.number == 0 else unit.fronts
             self._bad_samples.note(skipped, unit.epoch, elsewhere)
         self._skips.count(rows, skipped, unit.fronts, unit.epoch, unit.before_skipped, self._cursor)
 
@@ -401,8 +468,8 @@ class Loader:
     def set_epoch(self, epoch: int) -> None:
         """Make the next iteration epoch `epoch`, from its start.
 
-        A loaded state of that epoch stays where it is, as long as no batch was taken after loading it. An iterator at work goes
-        on as it is. If it is of that very epoch and comes to its end, nothing changes: trainers say so during an epoch.
+        If a state of that epoch was just loaded, its position is kept, as long as no batch was taken since. A running iterator
+        continues unchanged. If it is of that epoch and comes to its end, nothing changes: trainers call this during an epoch.
         """
         _check_count("set_epoch(", epoch, 0, MOST_EPOCHS)
         self._check_open()
@@ -419,8 +486,17 @@ class Loader:
         self._move(cursor)
 
     @property
+    def remaining(self) -> int | None:
+        """Batches of the present epoch that are still to be handed out; None where samples cannot be counted, or without end."""
+        if epoch_steps(self._plan, self._deal) is None:
+            return None
+        self._follow_rank()
+        most = 1 << 61
+        return most - EpochSteps(self._plan, self._deal, self._cursor.row).pass_over(most)
+
+    @property
     def rank(self) -> Rank:
-        """Which rank this loader runs as: its `rank` and `world`, and `where`, which names who says so.
+        """The rank of this loader: `rank`, `world`, and `where` they come from.
 
         It prints as "rank 1 of 2 (torchrun: RANK and WORLD_SIZE)". A loader of a pipeline without `shard` is alone.
         """
@@ -439,12 +515,12 @@ class Loader:
         self.set_epoch(epoch)
 
     def state_dict(self, *, before: bool | None = None) -> dict[str, Any]:
-        """Where this loader is, as a small JSON value.
+        """The position of this loader, as a small JSON value.
 
-        Refers to batches handed out, never to those prepared ahead. After the same number of steps it is the same on every rank,
-        and it can be loaded on any number of ranks and workers. (Only with ``on_error("skip")`` its entry ``"skipped"`` counts
-        the bad samples of this rank.) With ``before=True``, the batch handed out last does not count until the next one is asked
-        for: the state to save when training on it may not have been completed.
+        It counts delivered batches, never those prepared ahead. After the same number of steps it is the same on every rank, and
+        it can be loaded on any number of ranks and workers. (Only with ``on_error("skip")`` its entry ``"skipped"`` counts the
+        bad samples of this rank.) With ``before=True``, the batch delivered last does not count until the next one is requested:
+        the state to save if the training step on it may not be complete.
         """
         if before is None:
             before = self._trainer.reads_ahead
@@ -454,10 +530,10 @@ class Loader:
 
     @_in_turn
     def load_state_dict(self, state: Any, *, force: bool = False) -> None:
-        """Go on from a saved state with the next iteration.
+        """Continue from a saved state with the next iteration.
 
-        A state after which no batch is left in its epoch is the start of the next one. A state of other data or another pipeline
-        is refused, naming what differs; `force` keeps its position all the same.
+        If no batch is left in its epoch, the next one starts. A state of other data or another pipeline raises a `StateError`
+        that names what differs; `force` uses its position anyway.
         """
         self._check_open()
         cursor = decode(state, self._pipeline_identity(), force=force)
@@ -476,12 +552,37 @@ class Loader:
         self._place(cursor, cursor)
 
     @_in_turn
-    def reshard(self, rank: int, world: int) -> None:
-        """Be `rank` of `world` from the next step on, whatever was found or given before; for ranks that join and leave.
+    def skip(self, steps: int) -> None:
+        """Leave out the next `steps` batches of this epoch (samples, without `batch`), as if they had been taken.
 
-        Every rank calls it after the same step, between two batches. An iterator at work goes on: what was prepared for the old
-        ranks is dropped, and the samples that no rank was handed are dealt again. So each comes exactly once (with
-        ``remainder="drop"``, up to those that do not fill the last batch). A rank that joins loads the state of any other first.
+        For programs that know how many batches they have trained on, and have saved no state; the next iteration goes on from
+        there. Nothing is read for it; only where samples cannot be counted (after a `filter`, on a stream) they are made and
+        dropped.
+        """
+        _check_count("skip(", steps, 0)
+        self._check_open()
+        epoch, here = self.epoch, self.state_dict(before=False)
+        if self._plan.counted:
+            place = EpochSteps(self._plan, self._deal, self._cursor.row)
+            missing = place.pass_over(int(steps))
+            there = {**here, "row": place.row}
+        else:
+            self.load_state_dict(here)
+            missing = int(steps) - sum(1 for _ in itertools.islice(self, int(steps)))
+            there = self.state_dict(before=False)
+        self.load_state_dict(here if missing else there)
+        if missing:
+            raise ConfigError(
+                f"skip({steps}): epoch {epoch} has {int(steps) - missing:,} left; use set_epoch() to start a later epoch"
+            )
+
+    @_in_turn
+    def reshard(self, rank: int, world: int) -> None:
+        """Become `rank` of `world` at the next step, for ranks that join and leave.
+
+        Every rank calls it after the same step, between two batches. A running iterator continues: what was prepared for the old
+        ranks is dropped, and samples that no rank has received are distributed again. So each comes exactly once (with
+        ``remainder="drop"``, except those that do not fill the last batch). A rank that joins first loads the state of any other.
         """
         self._check_open()
         _check_count("reshard(rank=", rank, 0)
@@ -489,7 +590,7 @@ class Loader:
         check_rank(rank := int(rank), world := int(world), "reshard")
         if self._plan.shard is None:
             raise ConfigError(
-                f"reshard({rank}, {world}): this pipeline has no shard(), so that every rank gets all samples; add .shard() to it"
+                f"reshard({rank}, {world}): this pipeline has no shard(), so every rank gets all samples; add .shard() to it"
             )
         if self._taking:
             raise ConfigError("reshard() was called while a batch is being made; call it between steps, not in a signal handler")
@@ -518,7 +619,7 @@ class Loader:
         # The state may have been saved right after the last batch of its epoch, or with batches of another size.
         if not self._plan.counted:
             self._unsettled = cursor.row > 0
-        elif self._counted_supply().ended:
+        elif EpochSteps(self._plan, self._deal, cursor.row).ended:
             self._pass(cursor)
 
     def _pass(self, cursor: Cursor) -> None:
@@ -565,14 +666,14 @@ class Loader:
     def why(self, *, training: bool = True) -> Verdict:
         """What limits this run, and what would help, in a few sentences: a text, with `limit` and `advice` as data.
 
-        Without `training` whoever takes the batches does nothing with them, so that waiting for them means nothing.
+        With ``training=False`` waiting for batches does not count, for loops that do nothing with them.
         """
         from ..observe.verdict import verdict
 
         return verdict(self._meters.since_move(), self.facts(), training=training)
 
     def facts(self) -> Facts:
-        """What the verdict is given beside measurements: where samples are, what could be cached, what the user chose."""
+        """What the verdict uses besides measurements: where samples are stored, what could be cached, the user's settings."""
         from .known_facts import facts_of
 
         return facts_of(
@@ -588,7 +689,7 @@ class Loader:
         )
 
     def trace(self, path: AnyPath) -> None:
-        """Write a timeline of the latest tasks and waits that Perfetto and chrome://tracing open.
+        """Write a timeline of the latest tasks and waits for Perfetto or chrome://tracing.
 
         `stoker.observe.trace` writes all of them, and the steps of each task, as they come.
         """
@@ -598,7 +699,7 @@ class Loader:
 
     def _explained(self) -> str:
         """What `pipeline.explain()` says."""
-        return explained(self._plan, self._deal)
+        return explained(self._plan, self._deal, self._decoding.told)
 
     def explain(self, step: int, epoch: int | None = None) -> list[dict[str, Any]]:
         """Which samples, crops and seeds make batch `step` of an epoch (the present one): one mapping per row."""
@@ -609,12 +710,12 @@ class Loader:
     @property
     def workers_at(self) -> str | None:
         """Where remote workers connect, with the port that was found; None: nowhere."""
-        return getattr(self._executor, "address", None)
+        return None if self._arguments.get("workers_at") is None else getattr(self._executor, "address", None)
 
     # ---- the end -------------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Stop all workers; idempotent. Batches handed out stay valid. A thread that waits for one gets a ClosedError."""
+        """Stop all workers; idempotent. Delivered batches stay valid. A thread that waits for one gets a ClosedError."""
         if self._closed:
             return
         self._closed = True
@@ -664,6 +765,14 @@ class Loader:
         state = "closed" if self._closed else f"epoch {self._cursor.epoch}, row {self._cursor.row:,}"
         return loader_html(self._plan, self._meters.snapshot(look=False), state, self._budget_bytes, self._device)
 
+    if not TYPE_CHECKING:  # type checkers know what is there
+
+        def __getattr__(self, name: str) -> Any:
+            """An answer to what other loaders taught."""
+            if hasattr(type(self), name):
+                return object.__getattribute__(self, name)  # a property that raised an AttributeError: again, to show that
+            raise unknown_attribute(self, name)
+
     def _check_open(self, in_turn: bool = True) -> None:
         if self._closed:
             raise ClosedError("this loader is closed; make a new one with pipeline.loader()")
@@ -686,7 +795,7 @@ class Loader:
             return
         if self._placed is None or self._feed is not None:
             raise ConfigError(
-                f"this loader gave batches when this process was {self._rank}, and now it is {now}; make a new loader after "
+                f"this loader delivered batches when this process was {self._rank}, and now it is {now}; make a new loader after "
                 "init_process_group(), use shard(rank=, world=), or let all ranks call loader.reshard(rank, world)"
             )
         self._rank, self._deal = now, self._plan.deal(now.rank, now.world)
@@ -741,12 +850,18 @@ class Loader:
     def _run_ahead(self) -> Forerunner | None:
         """Whoever tells the source what comes; None: it does not want to know, or workers would not see what it fetches."""
         plan, source = self._plan, self._plan.source
-        if not isinstance(source, Source) or source.foresight is None or plan.order is None:
+        if not isinstance(source, Source) or source.foresight is None or plan.order is None or self._reads_elsewhere:
             return None
         if not source.foresight.shared and (not self._executor.shares_memory or self._executor.remote is not None):
             return None
         deal, lead = self._deal if plan.counted else None, self._window.units(self._layout.nbytes) * self._layout.rows
         return Forerunner(source, plan.order, self._cursor, decodes(plan), self._cache, deal, self._part, self._once, lead)
+
+    @property
+    def _reads_elsewhere(self) -> bool:
+        """Whether all that is read is read by workers on other machines."""
+        remote = self._executor.remote
+        return remote is not None and remote.shy and remote.workers > 0
 
     def _moved(self) -> None:
         """Others do the work from now on."""
@@ -761,7 +876,7 @@ class Loader:
 
     def _stop_feed(self) -> None:
         feed, supply, forerunner = self._feed, self._supply, self._forerunner  # once: two threads may do this at the same time
-        self._feed = self._peeked = self._supply = self._forerunner = self._failed = None
+        self._feed = self._peeked = self._early = self._supply = self._forerunner = self._failed = None
         self._meters.occupancy, self._interference.pause = Occupancy, None
         if feed is not None:
             feed.close()
@@ -793,13 +908,13 @@ class Loader:
         plan, pool, work, skipped = self._plan, self._pool, self._work, self._front_skipped
         finish = finishes(plan, self._layout)
         fill = plan.batch is not None and plan.policy is not None and plan.policy.fill == "repeat"
-        slow, executor, steps = self._slow_rows, self._executor, self._steps
+        slow, executor, steps, decoding = self._slow_rows, self._executor, self._steps, self._decoding.device
         see = see_rows(slow, self._origins, steps)
         observe = observer(self._meters, steps, self._finish_steps, see=see)
         review = self._cache_review() if plan.counted else None
 
         def make(epoch: int, rows: Any, padded: int, cursors: Cursors) -> BatchUnit:
-            draft = Draft(len(rows), pool, fill)
+            draft = Draft(len(rows), pool, fill, None if decoding is None else decoding.batch(len(rows)))
             start = rows if isinstance(rows, Chunk) or plan.order is None else plan.order.places(rows, epoch)
             if review is not None:
                 start = review.coming(start)
@@ -834,97 +949,11 @@ class Loader:
         return open_
 
 
-class _Progress:
-    """What loader and iterator both know of an iteration; the loader does not hold its iterator."""
-
-    __slots__ = ("begun", "ended")
-
-    def __init__(self) -> None:
-        self.begun = self.ended = False
-
-
-class _EpochIterator(Iterator[Any]):
-    """One epoch of a loader."""
-
-    def __init__(self, loader: Loader, progress: _Progress) -> None:
-        self._loader, self.progress = loader, progress
-        self.portions: _Portions | None = None
-
-    def __next__(self) -> Any:
-        loader = self._loader
-        if not loader._turn.acquire(False):
-            loader._await_turn(self.progress)
-        try:
-            return loader._next(self)
-        finally:
-            loader._end_turn()
-
-
-class _Portions:
-    """What a unit holds, handed out step by step: a batch, several small batches, or single samples.
-
-    The loader's cursor moves with them.
-    """
-
-    def __init__(self, loader: Loader, unit: BatchUnit) -> None:
-        self._loader, self._unit = loader, unit
-        self.deal = loader._deal
-        batch = unit.batch()
-        for view in loader._meters.viewers:
-            view(batch)
-        self._starved, begun = loader._output.starved(), time.monotonic()
-        self._batch = within("hand over", loader._output.hand_over, batch)
-        if self._starved:
-            loader._meters.handed_over(time.monotonic() - begun)
-        self._single = loader._plan.batch is None
-        self._size = 1 if self._single else self.deal.size
-        rows = self._batch.rows
-        if self._single and self.deal.remainder == "keep":
-            rows = int(self._batch.valid.sum())  # a single sample has no `valid`: leave out what is only there to fill up
-        self._row_bytes = 0.0 if self._single else _nbytes(self._batch) / max(1, rows)
-        self._steps = -(-rows // self._size)
-        self._along = Along(self._size, rows, self._row_bytes)
-        if not self._steps:
-            loader._cursor = unit.cursors(unit.rows - 1)
-        self._keys = self._batch.sample_keys if self._single else []
-
-    def __bool__(self) -> bool:
-        return self._along.handed < self._steps
-
-    def pop(self, asked: float | None) -> Batch | Sample | dict[str, Any]:
-        """The next step; `asked` says when it was asked for where somebody may have waited for it, and that is the first."""
-        along, batch, loader = self._along, self._batch, self._loader
-        step = along.handed
-        last = step + 1 == self._steps
-        loader._cursor = self._unit.cursors(self._reached(step, last))
-        if (forerunner := loader._forerunner) is not None:
-            forerunner.reached(loader._cursor)
-        if asked is not None or loader._meters.along is not along:
-            rows = min(self._size, along.rows - step * self._size)
-            asked = time.monotonic() if asked is None else asked
-            with_it = None if step else along
-            loader._meters.delivered(asked, rows, int(rows * self._row_bytes), self._starved, with_it)
-        along.handed = step + 1
-        if self._single:
-            sample = Sample.of(batch._fields, [column[step] for column in batch], self._keys[step])
-            return sample._asdict() if loader._dicts else sample
-        if self._steps > 1:
-            batch = batch.part(step * self._size, min((step + 1) * self._size, batch.rows))
-        if last:
-            self._batch = self._unit = None  # type: ignore[assignment]  # the user alone holds it now
-        return batch._asdict() if loader._dicts else batch
-
-    def _reached(self, step: int, last: bool) -> int:
-        """Which step of the unit was reached. Where rows were left out by `skip`, the last row stands for all that follow it."""
-        if last and self._unit.error is None:
-            return -(-self._unit.rows // self._size) - 1
-        return int(self._unit.kept[step]) if self._single and self._unit.kept is not None else step
-
-
-def _look(interference: Interference, auto: AutoWatch | None, meters: Meters, now: float) -> None:
+def _look(interference: Interference, auto: AutoWatch | None, decoding: DecodeWatch | None, meters: Meters, now: float) -> None:
     interference.look(meters, now)
-    if auto is not None:
-        auto.look(meters, now)
+    for watch in (auto, decoding):
+        if watch is not None:
+            watch.look(meters, now)
 
 
 def _when_moved(loader: weakref.ref[Loader]) -> None:
@@ -937,18 +966,12 @@ def _look_at_workers(interference: Interference, executor: Executor, meters: Met
     told = executor_stats("remote", executor, None)
     if (told.remote, told.remote_threads) != (meters.executor.remote, meters.executor.remote_threads):
         told = replace(told, since=meters.snapshot(look=False).batches)
-        meters.moved(executor.workers, told, core_share().threads + told.remote_threads)
+        away = 0 if executor.remote is None else executor.remote.away
+        meters.moved(executor.workers, told, core_share().threads + away)
 
 
 def _occupancy(feed: Feed[Any, Any, Any]) -> Occupancy:
     return Occupancy(*feed.occupancy)
-
-
-def _nbytes(batch: Batch) -> int:
-    try:
-        return sum(getattr(column, "nbytes", 0) for column in batch)  # arrays and tensors have it
-    except Exception:  # noqa: BLE001  but sparse tensors do not know it
-        return sum(map(column_bytes, batch))
 
 
 def _check_count(call: str, value: Any, least: int, most: int = 1 << 62) -> None:

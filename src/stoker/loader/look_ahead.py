@@ -12,14 +12,14 @@ import numpy as np
 
 from ..engine.background import Background
 from ..plan.cursor import Cursor
-from ..plan.deal import Deal
+from ..plan.deal import WHOLE, Deal, StepTurns
 from ..plan.order import Order
 from ..source.chunk import Ints
 from ..source.source import Source
 from ..storage.sample_cache import SampleCache
 
-#: threads that fetch ahead: they wait for a network most of the time
-_THREADS = 8
+#: threads that fetch ahead, through a cache and into memory: they wait for a network most of the time
+_CACHE_THREADS, _BLOCK_THREADS = 8, 16
 
 
 class Forerunner:
@@ -37,7 +37,7 @@ class Forerunner:
         decoded: bool,
         cache: SampleCache | None = None,
         deal: Deal | None = None,
-        part: tuple[int, int] = (0, 1),
+        part: StepTurns = WHOLE,
         once: bool = False,
         lead: int = 0,
     ) -> None:
@@ -45,10 +45,12 @@ class Forerunner:
         self._deal, self._part, self._once, self._lead = deal, part, once, lead
         assert source.foresight is not None
         self._span = source.foresight
+        self._begun = cursor  # from where on workers take turns
         self._told = cursor  # up to where the source knows that we are
         self._until = 0  # position, within the epoch told of, at which to tell more
         self._tell(cursor)
-        self._background = Background(source.fetch_ahead, _THREADS, "stoker-ahead")
+        threads = _CACHE_THREADS if self._span.shared else _BLOCK_THREADS
+        self._background = Background(source.fetch_ahead, threads, "stoker-ahead")
         weakref.finalize(self, self._background.stop).atexit = False  # a loader that is dropped leaves no thread behind
 
     def reached(self, cursor: Cursor) -> None:
@@ -57,15 +59,18 @@ class Forerunner:
             self._tell(cursor)
 
     def close(self) -> None:
+        self._background.stop()
+        if not self._span.shared:
+            self._source.foresee(np.zeros(0, np.int64), self._decoded)  # so that those who wait for more look up
         self._background.close()
 
     def _tell(self, cursor: Cursor) -> None:
         length, start, span = self._order.length, _position(cursor), self._span
-        now = self._stretch(start, span.count)
+        now = self._stretch(start, span.count, _position(self._begun) if cursor.epoch == self._begun.epoch else 0)
         indices = [self._order.resolve(now, cursor.epoch)]
         next_epoch = span.count if span.whole else span.count - len(now)
         if length is not None and not self._once and next_epoch > 0:
-            indices.append(self._order.resolve(self._stretch(0, next_epoch), cursor.epoch + 1))
+            indices.append(self._order.resolve(self._stretch(0, next_epoch, 0), cursor.epoch + 1))
         reach = length if span.whole and length is not None else int(now[-1]) + 1 if len(now) else start
         self._told = cursor
         # Said again after a part of the way, long before what was said runs out.
@@ -75,24 +80,29 @@ class Forerunner:
             coming = coming[self._cache.missing(coming)]  # what is kept is not read
         self._source.foresee(coming, self._decoded, self._lead + self._lead // 4)
 
-    def _stretch(self, start: int, count: int) -> Ints:
+    def _stretch(self, start: int, count: int, begun: int) -> Ints:
         """Positions from `start` on: the next `count`, or so many spread evenly to the end."""
         length = self._order.length
         if self._span.whole and length is not None:
             return np.linspace(start, length, min(count, max(0, length - start)), endpoint=False).astype(np.int64)
-        return rank_positions(start, count, length, self._deal, self._part)
+        return rank_positions(start, count, length, self._deal, self._part, begun)
 
 
-def rank_positions(start: int, count: int, length: int | None, deal: Deal | None, part: tuple[int, int] = (0, 1)) -> Ints:
-    """The next `count` positions from `start` on that are dealt to a rank, and to a part of its steps; without a deal, to all."""
-    shares = 1 if deal is None else deal.world * part[1]
-    stop = start + count * shares
+def rank_positions(
+    start: int, count: int, length: int | None, deal: Deal | None, part: StepTurns = WHOLE, begun: int | None = None
+) -> Ints:
+    """The next `count` positions from `start` on that are dealt to a rank, and to a part of its steps; without a deal, to all.
+
+    Turns are counted from the position `begun` on; None: from `start`.
+    """
+    shares = 1 if deal is None else deal.world * part.count
+    stop = start + -(-count // part.run) * part.run * shares
     positions = np.arange(start, stop if length is None else max(start, min(length, stop)))
     if deal is None or shares == 1:
         return positions
-    steps, rows = np.divmod(positions - start, deal.stride)
-    mine: Ints = positions[(rows // deal.size == deal.rank) & (steps % part[1] == part[0])]
-    return mine
+    steps, rows = np.divmod(positions - (start if begun is None else begun), deal.stride)
+    mine: Ints = positions[(rows // deal.size == deal.rank) & part.mine(steps)]
+    return mine[:count]
 
 
 def _position(cursor: Cursor) -> int:

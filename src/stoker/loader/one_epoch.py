@@ -50,7 +50,7 @@ class OneEpoch(Iterator[Any]):
     def _begin(self) -> Iterator[Any]:
         while not self._lock.acquire(timeout=_TURN_S):
             if self._process != os.getpid():
-                raise ClosedError("this iterator was begun by a thread of another process; make a new one with iter(pipeline)")
+                raise ClosedError("this iterator was started in another process; make a new one with iter(pipeline)")
         try:
             if self._closed:
                 raise StopIteration

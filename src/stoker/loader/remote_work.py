@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import secrets
+import socket
 import sys
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -14,14 +19,32 @@ from ..batch.slab import Slab, plain_memory
 from ..batch.written_rows import Placed, WrittenRows
 from ..engine.executor import TaskWork
 from ..errors import ConfigError
+from ..kernel.native import copy_past_caches
 from ..observe.run_settings import package_version
 from ..plan.code_digest import named_here, node_text
 from ..plan.nodes import Cached, describe
 from ..plan.order import Places
 from ..plan.plan import Plan
 from ..remote.carrier import Carrier
-from ..remote.curve_keys import read_trainer, read_worker
-from ..remote.frames import MAX_ROWS, Buffer, BufferQueue, FrameError, GivenNames, RowsResult, RowsTask, numbers_of, read_numbers
+from ..remote.curve_keys import read_caller, read_listener
+from ..remote.frames import (
+    MAX_ROWS,
+    PROTOCOL,
+    Buffer,
+    BufferQueue,
+    Call,
+    FrameError,
+    GivenNames,
+    RowsResult,
+    RowsTask,
+    numbers_of,
+    packed,
+    read_numbers,
+)
+from ..remote.listening_port import ListeningPort
+from ..remote.pool_link import PoolLink
+from ..remote.pool_memory import PoolMemory
+from ..remote.pool_service import PooledPipeline, PoolService
 from ..remote.remote_executor import RemoteExecutor, RemoteSetting
 from ..remote.row_frames import (
     check_target,
@@ -34,7 +57,7 @@ from ..remote.row_frames import (
     read_slots,
     report_frame,
 )
-from ..remote.wire_addresses import check_keys, checked_address
+from ..remote.wire_addresses import check_keys, checked_address, is_private
 from ..remote.worker_service import WorkerService
 from ..source.chunk import Chunk, Column, Ints
 from ..source.sample_names import SourceNames
@@ -44,6 +67,13 @@ from ..storage.scratch import Scratch
 from .batch_units import BatchPart, BatchWork, SegmentWork
 from .build import compile_work, layout_of, rows_layout
 
+#: a pool's tasks: about so long, of so many bytes and rows at most; rows that are tried for that, and where that fails
+_TASK_S, _TASK_BYTES, _MOST_TASK_ROWS, _TRIED, _USUAL_ROWS = 0.064, 24 << 20, 4096, 8, 16
+#: bytes of memory for rows that a worker keeps while nobody uses it
+_WORKER_KEEPS = 128 << 20
+_STREAMED = (
+    "samples of a stream can only be read one after another, by the trainer itself; pack them into shards with `stoker pack`"
+)
 #: positions of an epoch, of which there may be many: repeat(None) never ends
 _MOST_PLACES = 1 << 62
 
@@ -78,6 +108,7 @@ def handshake_of(plan: Plan) -> dict[str, str]:
     nodes = [node for segment in plan.segments for node in segment.nodes] + [*plan.stages]
     return {
         "source": identity["source"],
+        "samples": f"{len(plan.source):,}" if isinstance(plan.source, Source) else "",
         "order": identity["order"],
         "stages": digest("stages", *(named_here(describe(node), node) for node in nodes if not isinstance(node, Cached))),
         "functions": digest("functions", *(named_here(node_text(node), node) for node in steps if not isinstance(node, Cached))),
@@ -115,6 +146,7 @@ class _BatchCarrier(Carrier):
         self._plan, self._source, self._work = plan, source, work
         self._steps = len(work.runner.steps)
         self._beside = 0.0  # bytes of a row that are not in the slab, as far as rows so far can tell
+        self.allocate: Callable[[int], Any] = lambda nbytes: plain_memory(nbytes)[0]  # for rows that are made here
 
     def asked(self, content: Any) -> RowsTask | None:
         return _task_of(content.rows) if isinstance(content, BatchPart) else None
@@ -126,7 +158,7 @@ class _BatchCarrier(Carrier):
     def make(self, task: RowsTask, scratch: Scratch) -> tuple[RowsResult, list[Buffer]]:
         places = _places_of(task, self._source)
         layout = rows_layout(self._plan, len(places))
-        slab = Slab(layout, plain_memory(layout.nbytes + 64)[0])
+        slab = Slab(layout, self.allocate(layout.nbytes + 64))
         written = self._work(BatchPart(places, 0, slab), scratch)
         assert isinstance(written, WrittenRows)
         slots, buffers = written.slots, list[Buffer]()
@@ -165,11 +197,13 @@ class _BatchCarrier(Carrier):
             self._beside += 0.25 * (nbytes / len(slots) - self._beside)
 
         def write() -> WrittenRows:
-            for name, column in {**placed, **fitting}.items():
+            for name, column in placed.items():
                 if len(slots) == rows:
-                    targets[name][...] = column
+                    copy_past_caches(column, targets[name])
                 else:
                     targets[name][slots] = column
+            for name, values in fitting.items():
+                targets[name][slots] = values
             return WrittenRows(first, slots, loose, nbytes, names, report)
 
         return write
@@ -177,7 +211,7 @@ class _BatchCarrier(Carrier):
 
 def _check_fields(columns: Mapping[str, Column], needed: set[str]) -> None:
     if not needed <= columns.keys():
-        raise FrameError(f"the field {sorted(needed - columns.keys())[0]!r} did not come")
+        raise FrameError(f"the field {sorted(needed - columns.keys())[0]!r} was not sent")
 
 
 def _stacked(column: Column | None, target: Any) -> list[Any] | None:
@@ -214,7 +248,7 @@ class _SegmentCarrier(Carrier):
     def received(self, content: Places, result: RowsResult, buffers: BufferQueue) -> Callable[[], tuple[Chunk, Any]]:
         rows = len(content)
         if result.slots is None or result.positions is None or result.parents is None or result.names is None:
-            raise FrameError("samples came without their places")
+            raise FrameError("samples were sent without their positions")
         slots = read_numbers(result.slots, "rows", rows)
         positions, parents = (
             read_numbers(data, what, _MOST_PLACES, len(slots))
@@ -246,15 +280,112 @@ def remote_executor(at: str, keys: Any, threads: int | None, usual: int, plan: P
     asked = f"loader(workers_at={at!r})"
     address = checked_address(at, asked)
     check_keys(address, keys is not None, asked, "loader(worker_keys='FOLDER/trainer.key')")
+    accepts = None if keys is None else read_listener(keys)
     setting = RemoteSetting(
-        address,
-        None if keys is None else read_trainer(keys),
+        lambda wake: ListeningPort(address, accepts, wake, asked),
         stoker_version(),
         handshake_of(plan),
         partial(carrier_of, plan),
         shy=threads == 0,
     )
     return RemoteExecutor(usual if threads is None else max(1, threads), Scratch, setting=setting)
+
+
+def pooled_executor(at: str | Sequence[str], keys: Any, threads: int | None, usual: int, plan: Plan) -> RemoteExecutor:
+    """The pools at these addresses; and threads of this process, for what they do not do, or while none of them is there."""
+    addresses = []
+    for each in [at] if isinstance(at, str) else at:
+        asked = f"loader(pool={each!r})"
+        addresses.append(checked_address(each, asked))
+        check_keys(addresses[-1], keys is not None, asked, "loader(pool_keys='FOLDER/NAME.key')")
+    if not addresses:
+        raise ConfigError("loader(pool=[]): the list of addresses is empty; write pool='tcp://HOST:PORT', or omit it")
+    own = None if keys is None else read_caller(keys)
+    identity, host = handshake_of(plan), socket.gethostname()[:200]
+    call = packed(Call(PROTOCOL, stoker_version(), identity, host, os.getpid(), secrets.token_bytes(16)))
+    setting = RemoteSetting(
+        lambda wake: PoolLink([*dict.fromkeys(addresses)], own, wake, call),
+        stoker_version(),
+        identity,
+        partial(carrier_of, plan),
+        shy=True,
+        pooled=True,
+    )
+    return RemoteExecutor(threads or usual, Scratch, setting=setting)
+
+
+def pool_service(
+    plans: Mapping[str, Plan],
+    address: str,
+    keys: Any,
+    threads: int,
+    memory: int,
+    caches: Mapping[str, SampleCache | None],
+    say: Callable[[str], None],
+    wait_for: int = 1,
+) -> PoolService:
+    """A pool at `address` for whoever wants one of these pipelines; `keys` is the pool's key file, or None."""
+    asked = f"stoker serve --at {address}"
+    checked = checked_address(address, asked)
+    check_keys(checked, keys is not None, asked, "--keys FOLDER/pool.key")
+    return PoolService(
+        checked,
+        [_pooled(name, plan, caches.get(name), asked) for name, plan in plans.items()],
+        keys=None if keys is None else read_listener(keys),
+        version=stoker_version(),
+        threads=threads,
+        memory=memory,
+        make_scratch=Scratch,
+        say=say,
+        asked=asked,
+        wait_for=wait_for,
+    )
+
+
+def _pooled(name: str, plan: Plan, cache: SampleCache | None, asked: str) -> PooledPipeline:
+    def carriers(seed: int, allocate: Callable[[int], Any]) -> dict[str, Carrier]:
+        found = carriers_of(replace(plan, seed=seed), cache)
+        _allocate_by(found, allocate)
+        return found
+
+    found = carriers_of(plan, cache)
+    if not found:
+        raise ConfigError(f"{asked} {name}: {_STREAMED}")
+    return PooledPipeline(name, handshake_of(plan), _task_rows(plan, found), carriers)
+
+
+def _allocate_by(carriers: Mapping[str, Carrier], allocate: Callable[[int], Any]) -> None:
+    """Have rows made in memory of this kind."""
+    for carrier in carriers.values():
+        if isinstance(carrier, _BatchCarrier):
+            carrier.allocate = allocate
+
+
+def _task_rows(plan: Plan, carriers: Mapping[str, Carrier]) -> int:
+    """How many rows the tasks of a pool should have: a power of two, so that batches of many sizes are cut at the same places.
+
+    It is found by making a few; where that fails, who asks for them will hear why.
+    """
+    carrier, length = carriers.get("batch"), plan.order.length if plan.order is not None else 0
+    count = _TRIED if length is None else min(_TRIED, length)
+    if carrier is None or plan.order is None or not count:
+        return 0
+    task = _task_of(plan.order.places(np.arange(count, dtype=np.int64), 0))
+    scratch = Scratch()
+    try:
+        assert task is not None
+        took_s = []
+        for _ in range(4):  # the first pays for what is only done once, and a busy machine may hold up others
+            begun = time.perf_counter()
+            _, buffers = carrier.make(task, scratch)
+            took_s.append(time.perf_counter() - begun)
+        row_s, row_bytes = min(took_s) / count, sum(map(len, buffers)) / count
+    except Exception:  # noqa: BLE001  a bad sample, or a server that is away: not the pool's to judge
+        return _USUAL_ROWS
+    finally:
+        scratch.close()
+    most = min(_TASK_S / max(row_s, 1e-7), _TASK_BYTES / max(1.0, row_bytes), _MOST_TASK_ROWS)
+    return 1 << max(0, int(most).bit_length() - 1)
 
 
 def worker_service(
@@ -272,18 +403,19 @@ def worker_service(
     check_keys(checked, keys is not None, asked, "--keys FOLDER/worker.key")
     carriers = carriers_of(plan, cache)
     if not carriers:
-        raise ConfigError(
-            f"{asked}: samples of a stream come one after another, and are read by the trainer alone; pack them into shards with "
-            "`stoker pack`"
-        )
+        raise ConfigError(f"{asked}: {_STREAMED}")
+    memory = PoolMemory(_WORKER_KEEPS) if is_private(checked) else None
+    if memory is not None:
+        _allocate_by(carriers, memory.allocate)
     return WorkerService(
         checked,
         carriers,
-        keys=None if keys is None else read_worker(keys),
+        keys=None if keys is None else read_caller(keys),
         version=stoker_version(),
         identity=handshake_of(plan),
         threads=threads,
         make_scratch=Scratch,
         say=say,
         once=once,
+        memory=memory,
     )

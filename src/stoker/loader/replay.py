@@ -52,7 +52,7 @@ def read_quarantine(path: AnyPath) -> list[QuarantineLine]:
             lines = file.read().splitlines()
     except OSError as error:
         raise ConfigError(
-            f"{printable(name)}: {error.strerror}; name a file that on_error('skip', quarantine=...) wrote"
+            f"{printable(name)}: {error.strerror}; pass a file that on_error('skip', quarantine=...) wrote"
         ) from error
     return [_line(line, number, printable(name)) for number, line in enumerate(lines, 1) if line.strip()]
 
@@ -99,7 +99,7 @@ class Replay:
     def __init__(self, plan: Plan) -> None:
         if any(segment.unit for segment in plan.segments):
             raise ConfigError(
-                "this pipeline joins samples before unbatch(), so that none can be run alone; use loader(executor='inline')"
+                "this pipeline joins samples before unbatch(), so no sample can be run alone; use loader(executor='inline')"
             )
         self._plan = replace(plan, policy=None)
         final, segments = compile_work(self._plan, layout_of(plan, 1))
@@ -144,9 +144,7 @@ class Replay:
         if isinstance(source, StreamSource):
             sample = next(islice(source.open(), index, None), None)
             if sample is None:
-                raise ConfigError(
-                    f"line {line.number}: {source.title} ends before sample {index:,}; it gives other samples by now"
-                )
+                raise ConfigError(f"line {line.number}: {source.title} ends before sample {index:,}; its samples have changed")
             return chunk_of([sample], line.epoch, index, [source.key(sample, index)], [source.origin(sample, index)])
         position = line.position & (MAX_LENGTH - 1)
         if order is not None and self._plan.segments:

@@ -23,6 +23,23 @@ def check_steps(plan: Plan, deal: Deal) -> None:
         raise ConfigError(_nothing_left(plan, deal))
 
 
+def check_even(plan: Plan, deal: Deal) -> None:
+    """Refuse a plan whose batches may have other numbers of rows on other ranks, where they are to be parts of one array."""
+    if remedy := evening(plan, deal):
+        raise ConfigError(
+            f"loader(sharding=...): the batches of all processes become one array, so they need the same number of rows; {remedy}"
+        )
+
+
+def evening(plan: Plan, deal: Deal) -> str:
+    """What makes all batches have the same number of rows; empty: they have."""
+    if deal.keeps:
+        return "use batch(drop_last=True), and shard(remainder='drop') or 'pad'"
+    if plan.policy is not None and plan.policy.fill is None:
+        return "use on_error('skip', fill='repeat')"
+    return ""
+
+
 def _pass_steps(plan: Plan, deal: Deal) -> int | None:
     """Batches of one pass over the data; None: unknown, or without end."""
     if not plan.counted:
@@ -57,13 +74,13 @@ def nothing_came(plan: Plan, deal: Deal, epoch: int, left: int, skipped: int) ->
         needed = counted(deal.stride, "sample") + (f" on {counted(deal.world, 'rank')}" if deal.world > 1 else "")
         remedy = "use a smaller batch, batch(drop_last=False)" if plan.batch else "use fewer ranks"
         return (
-            f"epoch {epoch} gave no batch: only {counted(left, 'sample')} came{bad}, and one takes {needed}; {remedy}, or "
+            f"epoch {epoch} made no batch: only {counted(left, 'sample')} arrived{bad}, and a batch needs {needed}; {remedy}, or "
             "shard(remainder='pad')"
         )
     verbs = [written(node) for segment in plan.segments for node in segment.nodes if isinstance(node, RAGGED)]
     through = f" through {' and '.join(verbs)}" if verbs else ""
     came = f"none came{through} ({plan.source.describe()}){bad}"
-    return f"epoch {epoch} gave no sample: {came}; check what the pipeline reads and keeps"
+    return f"epoch {epoch} made no sample: {came}; check what the pipeline reads and keeps"
 
 
 def _cuts(verbs: Sequence[OrderNode]) -> str:

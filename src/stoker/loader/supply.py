@@ -10,7 +10,7 @@ import numpy as np
 from ..engine.feed import Exhausted, Supply
 from ..errors import SampleError, StateError
 from ..plan.cursor import Cursor
-from ..plan.deal import Deal
+from ..plan.deal import Deal, StepTurns
 from ..plan.plan import Plan
 from ..source.chunk import Chunk, Ints, join_chunks, numbers
 from .batch_units import BatchUnit, Cursors, EpochEnd, Failure, FedUnit
@@ -24,19 +24,18 @@ MakeUnit = Callable[[int, Any, int, Cursors], BatchUnit]
 
 
 class Turns:
-    """Every `count`-th step, from `number` on: how the workers of a torch DataLoader share an epoch."""
+    """Steps as they come, and which of them are one worker's."""
 
-    def __init__(self, part: tuple[int, int]) -> None:
-        self._number, self._count = part
-        self._at = 0
+    def __init__(self, part: StepTurns) -> None:
+        self._part, self._at = part, 0
 
     def mine(self, steps: int) -> Ints:
         """Which of the next `steps` steps are this worker's."""
-        if self._count == 1:
+        if self._part.count == 1:
             return numbers(steps)
         at = np.arange(self._at, self._at + steps)
         self._at += steps
-        return np.flatnonzero(at % self._count == self._number)
+        return np.flatnonzero(self._part.mine(at))
 
 
 class SkipRows(Flow):
@@ -65,7 +64,7 @@ class SkipRows(Flow):
         except Exhausted:
             if self._left:
                 raise StateError(
-                    f"the epoch ends {self._left:,} rows before the saved state's place: the samples are not the same as then"
+                    f"the epoch ends {self._left:,} rows before the saved state's position: the samples have changed since then"
                 ) from None
             raise
 
@@ -73,41 +72,31 @@ class SkipRows(Flow):
         self._inner.close()
 
 
-class CountedSupply(Supply[FedUnit]):
-    """Batches known by arithmetic, epoch after epoch from a cursor on.
+class EpochSteps:
+    """Where the steps of an epoch begin, from a row on; by arithmetic, where samples can be counted."""
 
-    Up to `group` steps of the deal become one unit: 1 where a step is worth a unit of its own; more where steps are so small
-    that handing each to a worker would cost more than making it. Units grow from one step to `group`, so that the first batch
-    is early all the same.
-    """
+    def __init__(self, plan: Plan, deal: Deal, row: int = 0) -> None:
+        self._plan, self._deal, self.row = plan, deal, row
 
-    def __init__(
-        self, plan: Plan, deal: Deal, group: int, cursor: Cursor, make: MakeUnit, once: bool, part: tuple[int, int]
-    ) -> None:
-        self._plan, self._deal, self._group, self._make, self._once = plan, deal, group, make, once
-        self._epoch, self._row = cursor.epoch, cursor.row
-        self._first_epoch = cursor.epoch
-        self._turns = Turns(part)
-        self._grown = 1
-
-    def poll(self, block: bool) -> FedUnit:
-        if self._once and self._epoch > self._first_epoch:
-            raise Exhausted
-        while (run := self._next_run()) is not None:
-            if (unit := self._unit(*run)) is not None:
-                return unit
-        self._epoch, self._row = self._epoch + 1, 0
-        return EpochEnd(self._epoch - 1)
+    def pass_over(self, steps: int) -> int:
+        """Leave out the next steps; returns how many of them there are not."""
+        while steps and (run := self.next_run()) is not None:
+            have = self._deal.steps(run[1] - run[0])
+            if steps < have:
+                self.row = run[0] + steps * self._deal.stride
+                return 0
+            self.row, steps = self._pass_end(run[0]), steps - have
+        return steps
 
     @property
     def ended(self) -> bool:
         """Whether no step is left in the present epoch, on any rank."""
-        return self._next_run() is None
+        return self.next_run() is None
 
-    def _next_run(self) -> tuple[int, int] | None:
+    def next_run(self) -> tuple[int, int] | None:
         """The rows of this pass, or of the first one after it, that give a step; None at the end of the epoch."""
         while (run := self._run()) is not None and not self._deal.steps(run[1] - run[0]):
-            self._row = self._pass_end(run[0])
+            self.row = self._pass_end(run[0])
         return run
 
     def _pass_end(self, row: int) -> int:
@@ -119,16 +108,41 @@ class CountedSupply(Supply[FedUnit]):
         rows, steps = self._plan.pass_rows, self._plan.steps
         if rows is None:
             stride = self._deal.stride
-            start = self._row or steps.begin * stride
+            start = self.row or steps.begin * stride
             stop = ENDLESS if steps.end is None else steps.end * stride
             return (start, stop) if start < stop else None
-        if not rows or (steps.passes is not None and self._row >= rows * steps.passes):
+        if not rows or (steps.passes is not None and self.row >= rows * steps.passes):
             return None
-        base = self._row // rows * rows
+        base = self.row // rows * rows
         stop = base + rows if steps.end is None else min(base + rows, base + steps.end * self._deal.stride)
         # What a pass leaves out is at its beginning: in the middle of it, other ranks count other batches, and lose none.
-        start = self._row if self._row > base else base + steps.begin * self._deal.stride
+        start = self.row if self.row > base else base + steps.begin * self._deal.stride
         return start, max(start, stop)
+
+
+class CountedSupply(Supply[FedUnit]):
+    """Batches known by arithmetic, epoch after epoch from a cursor on.
+
+    Up to `group` steps of the deal become one unit: 1 where a step is worth a unit of its own; more where steps are so small
+    that handing each to a worker would cost more than making it. Units grow from one step to `group`, so that the first batch
+    is early all the same.
+    """
+
+    def __init__(self, plan: Plan, deal: Deal, group: int, cursor: Cursor, make: MakeUnit, once: bool, part: StepTurns) -> None:
+        self._deal, self._group, self._make, self._once = deal, group, make, once
+        self._epoch, self._steps = cursor.epoch, EpochSteps(plan, deal, cursor.row)
+        self._first_epoch = cursor.epoch
+        self._turns = Turns(part)
+        self._grown = 1
+
+    def poll(self, block: bool) -> FedUnit:
+        if self._once and self._epoch > self._first_epoch:
+            raise Exhausted
+        while (run := self._steps.next_run()) is not None:
+            if (unit := self._unit(*run)) is not None:
+                return unit
+        self._epoch, self._steps.row = self._epoch + 1, 0
+        return EpochEnd(self._epoch - 1)
 
     def _unit(self, start: int, stop: int) -> BatchUnit | None:
         """The next steps; None when they are all another worker's."""
@@ -138,11 +152,11 @@ class CountedSupply(Supply[FedUnit]):
         if steps:
             mine, padded, taken = self._turns.mine(steps), 0, deal.stride
             rows = my_rows(deal, start, steps, mine)
-            self._row = start + steps * taken
+            self._steps.row = start + steps * taken
         else:
             mine, share = self._turns.mine(1), deal.share(0, start, stop)
             rows, padded, taken = share.rows(), share.padded, stop - start
-            self._row = stop
+            self._steps.row = stop
         if not len(mine):
             return None
         return self._make(epoch, rows, padded, lambda step: Cursor(epoch, start + (int(mine[step]) + 1) * taken))
@@ -167,7 +181,7 @@ class CutSupply(Supply[FedUnit]):
         make: MakeUnit,
         skipped: list[SampleError],
         once: bool,
-        part: tuple[int, int],
+        part: StepTurns,
     ) -> None:
         self._skipped = skipped
         self._deal, self._group, self._make, self._open, self._once = deal, group, make, open_, once

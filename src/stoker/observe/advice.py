@@ -200,7 +200,7 @@ def _processes(case: _Case) -> Iterator[Advice]:
 
 def _feeder(case: _Case) -> Iterator[Advice]:
     if not case.stats.executor.processes:
-        yield Advice("a worker process with an interpreter of its own (`processes=1`) may help", "processes=1")
+        yield Advice("a worker process with its own interpreter (`processes=1`) may help", "processes=1")
 
 
 def _workers_for_cores(case: _Case) -> Iterator[Advice]:
@@ -235,7 +235,8 @@ def _blocks(case: _Case) -> Iterator[Advice]:
 def _more_memory(case: _Case) -> Iterator[Advice]:
     stats = case.stats
     unit, _ = unit_bytes(stats, case.facts)
-    how, what = "ahead=8", "a larger `ahead`"
+    option = case.facts.ahead_option
+    how, what = f"{option}=8", f"a larger `{option}`"
     if case.limit.name == "memory" and unit:
         size = math.ceil(unit * (4 + stats.workers // 3) / 1e6)
         how = f'memory="{size}MB"'
@@ -276,7 +277,7 @@ def _near_shard(case: _Case) -> Iterator[Advice]:
 
 def _without_slow(case: _Case) -> Iterator[Advice]:
     where = {
-        "tail": "the same workers without the slow samples (made smaller beforehand, or left out by a `filter`)",
+        "tail": "the same workers without the slow samples (made smaller in advance, or removed by a `filter`)",
         "cold": "the next epochs, which find them in the cache,",
         "cache": "a larger cache",
     }

@@ -175,7 +175,7 @@ def _loop(stats: Stats, facts: Facts, balance: Balance) -> Limit:
 
 
 def _hand_out(stats: Stats, facts: Facts, balance: Balance) -> Limit:
-    ready = "Batches were ready when they were asked for: handing them out is the limit"
+    ready = "Batches were ready when they were requested: delivering them is the limit"
     return Limit("handout", f"{ready} ({counted(stats.workers, 'worker')}, busy {balance.busy:.0%} of the time)", "loop")
 
 
@@ -185,7 +185,7 @@ def _hand_out(stats: Stats, facts: Facts, balance: Balance) -> Limit:
 def _alone(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
     if stats.executor.name != "inline":
         return None
-    return Limit("workers", 'There are no workers (`executor="inline"`): each batch is made when it is asked for', "alone")
+    return Limit("workers", 'There are no workers (`executor="inline"`): each batch is made when it is requested', "alone")
 
 
 def _handover(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
@@ -399,6 +399,8 @@ def _wait(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
         return None
     top = max(stats.steps, key=lambda step: step.wait_s)
     share = f"{top.wait_s / (stats.task_s or 1.0):.0%} of the workers' time"
+    if top.kind == "device":
+        return Limit("device", f"Decoding on the GPU is the limit: {top.name} waits for it {share}", "workers", top.name)
     if top.kind != "read":
         waiting = f"A function that waits (for a network, a disk, a sleep) is the limit: {top.name} waits {share}"
         return Limit("waiting", waiting, "workers", top.name)

@@ -16,9 +16,9 @@ from ..source.chunk import FieldSpec
 from ..source.source import Requests, Source
 
 
-def explain_plan(plan: Plan, threads: int, reason: str, moves: str, asked: Requests | None = None) -> str:
+def explain_plan(plan: Plan, threads: int, reason: str, moves: str, asked: Requests | None = None, decoding: str = "") -> str:
     """Source, order, stages, batch and the memory it takes, ranks; the default number of threads, with its reason, and when
-    work moves elsewhere; what is asked of servers for each sample.
+    work moves elsewhere; what is asked of servers for each sample; where images are decoded.
     """
     lines = [f"source   {plan.source.describe()}"]
     if isinstance(plan.source, Source):
@@ -33,6 +33,7 @@ def explain_plan(plan: Plan, threads: int, reason: str, moves: str, asked: Reque
         lines.append("         samples are numbered again from here")
     lines += _stages(plan, plan.stages, len(plan.segments))
     lines.append(f"batch    {_batch(plan)}")
+    lines += [f"decode   {decoding}"] if decoding else []
     lines.append(f"ranks    {_ranks(plan)}")
     lines.append(f"threads  {threads}: {reason}")
     lines.append(f"executor auto: {moves}")
@@ -84,7 +85,7 @@ def describe_policy(plan: Plan) -> str:
 
 def _order(plan: Plan) -> str:
     if plan.order is None:
-        return "as the stream gives them"
+        return "in the order of the stream"
     verbs = ", ".join(written(verb) for verb in plan.order.verbs) or "as stored"
     length = plan.order.length
     told = "endless" if length is None else f"{counted(length, 'sample')} per epoch"
@@ -113,7 +114,7 @@ def _stages(plan: Plan, nodes: Iterable[StageNode], number: int) -> Iterator[str
         told = [written(node)]
         if isinstance(node, Image):
             given = steps[at].given(node.field)
-            told = [f"{told[0]}: {_decoding(node, given)}gives {image_spec(node, given)}", *passes_told(node, given)]
+            told = [f"{told[0]}: {_decoding(node, given)}produces {image_spec(node, given)}", *passes_told(node, given)]
             why = why_two_calls(steps, at, plan.source)
             told.append(f"reading and decoding: {'one native call' if why is None else f'two calls, because {why}'}")
         at += at < len(steps) and steps[at].node is node
@@ -134,6 +135,6 @@ def _batch(plan: Plan) -> str:
         "fields known when samples are there" if fields is None else ", ".join(f"{name} {spec}" for name, spec in fields.items())
     )
     nbytes = sum(spec.nbytes for spec in (fields or {}).values()) * plan.batch.size
-    size = f"; {show_bytes(nbytes)} laid out beforehand" if nbytes else ""
+    size = f"; {show_bytes(nbytes)} allocated in advance" if nbytes else ""
     last = "" if plan.batch.drop_last else ", the last one may be shorter"
     return f"{plan.batch.size} x ({told}){last}{size}"

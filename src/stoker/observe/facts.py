@@ -22,5 +22,6 @@ class Facts:
     machine_cores: int = 0  # of the whole machine, of which this process may use some
     budget: int = 0  # loader(memory=), as far as batches may take it
     ahead: int | None = None  # loader(ahead=)
+    ahead_option: str = "ahead"  # what that option is called
     chosen: bool = False  # the user chose the number of workers
     device: bool = False  # batches are handed over to a device

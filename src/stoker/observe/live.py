@@ -48,10 +48,9 @@ _HEADERS = {
 def watch(loader: Loader, *, port: int = 0, terminal: bool = False, title: str = "", training: bool = True) -> LoaderWatch:
     """Show a loader in a browser while it runs, and with `terminal` in this terminal too.
 
-    The page is served on this machine alone, at a port that is free unless `port` names one, to whoever has its address: print
-    `watch(loader).url`. Nothing is measured for it that is not measured anyway, and it is read once per second while somebody
-    looks. It ends with the loader, with the program, or with `close`. `training=False`: nobody works with the batches, so that
-    waiting for them means nothing.
+    The page is served to this machine only, at any free port or `port`, and can be read only with its address: print
+    `watch(loader).url`. It uses the measurements that the loader makes anyway, and reads them once per second while the page is
+    open. It ends with the loader, with the program, or with `close`. With ``training=False`` waiting for batches does not count.
 
     >>> import numpy as np, stoker
     >>> with stoker.arrays(x=np.arange(8)).batch(2).loader() as loader, stoker.observe.watch(loader) as page:

@@ -74,12 +74,12 @@ def speed(
     burst: int = 1,
     **loader: Any,
 ) -> Speed:
-    """Measure how many samples per second a pipeline gives, in `rounds` that take `seconds` in all.
+    """Measure the samples per second of a pipeline, in `rounds` that take `seconds` in total.
 
-    `source` is a pipeline, of which a loader is made with the other arguments (``threads=4``); or a loader, which is left where
-    it is by then; or anything that gives batches each time it is iterated, say PyTorch's DataLoader. What comes within `warm_s`
-    (a fifth of `seconds`, at most one second) does not count. `step` is called with every batch, in the place of training.
-    Whoever makes several batches side by side gives them in bursts: whole bursts are measured.
+    `source` is a pipeline, of which a loader is made with the other arguments (``threads=4``); or a loader, which keeps its
+    position; or any iterable that yields batches every time it is iterated, such as PyTorch's DataLoader. The first `warm_s`
+    seconds (a fifth of `seconds`, at most one second) do not count. `step` is called with every batch, in place of training.
+    Loaders that make several batches in parallel deliver them in bursts: whole bursts are measured.
 
     >>> import numpy as np, stoker
     >>> measured = speed(stoker.arrays(x=np.arange(1000)).batch(100), seconds=0.05, threads=1)
@@ -175,7 +175,7 @@ def _endless(source: Any) -> Iterator[Any]:
             empty = False
             yield batch
         if empty:
-            raise ConfigError(f"speed({source!r}): there are no more batches; it must give some each time it is iterated")
+            raise ConfigError(f"speed({source!r}): there are no more batches; it must yield some every time it is iterated")
 
 
 def _rows(batch: Any) -> int:

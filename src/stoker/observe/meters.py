@@ -47,7 +47,10 @@ _CPU_EVERY_S = 0.05
 #: the parts of a run: how long they are at first, and how many there may be before each two become one
 _MOMENT_S, _MOMENTS = 0.25, 240
 #: what is counted by name, because it does not happen in every task
-_RARE = ("epochs", "pillow", "retried", "damaged", "seeks_used", "seeks_unfit", "cache_hits", "cache_misses", "lost", "draws")
+_RARE = (
+    "epochs", "pillow", "retried", "damaged", "seeks_used", "seeks_unfit", "cache_hits", "cache_misses", "device_images",
+    "device_refused", "device_s", "device_bytes", "lost", "draws",
+)  # fmt: skip
 #: a part of a run that says enough
 _PART_S = 2.0
 #: who finds the interpreter lock taken for longer than this has competitors
@@ -190,7 +193,7 @@ class _Loop(NamedTuple):
         seen = int(self.waits.sum())
         if seen >= _PAUSE_STEPS:
             return (self.step_s + self.waited_s) / seen
-        return float(np.median(further)) if len(further) > _PAUSE_STEPS else np.inf
+        return float(np.sort(further)[len(further) // 2]) if len(further) > _PAUSE_STEPS else np.inf
 
 
 class Along:
@@ -284,7 +287,7 @@ class Meters:
         self._workers: dict[int, _WorkerSums] = {}
         self._cost_counts = [0] * BUCKETS
         self._tried = self._taken = 0  # how often the interpreter lock was let go, and found taken
-        self._rare = dict.fromkeys(_RARE, 0)
+        self._rare: dict[str, float] = dict.fromkeys(_RARE, 0)
         self._loop = LoopStats()  # as far as steps beside busy and idle workers go
         self._slowest: tuple[SlowSample, ...] = ()
         self._moments: list[Moment] = []
@@ -318,7 +321,7 @@ class Meters:
     @property
     def epochs(self) -> int:
         """That have ended so far."""
-        return self._rare["epochs"]
+        return int(self._rare["epochs"])
 
     @property
     def handed_s(self) -> float:
@@ -528,7 +531,7 @@ class Meters:
     def worked(self, samples: int) -> None:
         self._worked += samples
 
-    def count(self, **counts: int) -> None:
+    def count(self, **counts: float) -> None:
         """Add to what is counted by name: the fields of `Stats` in `_RARE`."""
         for name, count in counts.items():
             self._rare[name] += count
@@ -536,7 +539,11 @@ class Meters:
     @property
     def seeks_unfit(self) -> int:
         """Seek indices so far that did not fit."""
-        return self._rare["seeks_unfit"]
+        return int(self._rare["seeks_unfit"])
+
+    def decoding(self, reason: str) -> None:
+        """Note where images are decoded from now on, and why."""
+        self._stats = replace(self._stats, decode_reason=reason)
 
     def beside_workers(self, busy: tuple[int, float], calm: tuple[int, float]) -> None:
         """So many further steps, and their time, while most workers were busy, and while hardly any was."""
@@ -645,15 +652,15 @@ def _work_steps(work: _Work, competed: float) -> list[StepStats]:
 def _step_stats(work: _Work, at: int, competed: float) -> StepStats:
     """A step's sums, with the reason for its time off a core.
 
-    Native code waits for nothing but the interpreter lock, when it comes back. Reading and functions wait for that as often as it
-    was found taken, and functions always where it mostly was.
+    Native code waits for nothing but the interpreter lock, when it comes back, or for a device. Reading and functions wait for
+    the lock as often as it was found taken, and functions always where it mostly was.
     """
     step, sums = work.names[at], work.steps[at]
     on = work.cpu_s / work.seen_cpu_s if work.seen_cpu_s > 0 else 1.0
     off = max(0.0, work.off_s) / work.seen_off_s if work.seen_off_s > 0 else 1.0
     cpu_s, queued_s, off_s = on * sums.cpu_s, off * sums.queued_s, off * sums.off_s
     of_bytes = work.rows / work.seen_rows if work.seen_rows else 1.0
-    lock_s = {"read": competed, "native": 1.0}.get(step.kind, 1.0 if competed > 0.5 else competed) * off_s
+    lock_s = {"read": competed, "native": 1.0, "device": 0.0}.get(step.kind, 1.0 if competed > 0.5 else competed) * off_s
     return StepStats(
         step.name,
         step.kind,

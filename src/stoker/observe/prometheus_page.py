@@ -28,7 +28,7 @@ _COUNTERS = (
     ("stoker_hand_over_seconds", "time it took to hand batches over to a device or another library", "handed_s"),
     ("stoker_task_seconds", "time of workers in tasks", "task_s"),
     ("stoker_task_core_seconds", "time of workers in tasks, on a core", "cpu_s"),
-    ("stoker_skipped_samples", "bad samples left out", "skipped"),
+    ("stoker_skipped_samples", "bad samples skipped", "skipped"),
     ("stoker_retries", "reads and calls of functions that were tried again", "retried"),
     ("stoker_damaged_images", "images decoded as far as they go", "damaged"),
     ("stoker_pillow_images", "images decoded by Pillow", "pillow"),
@@ -45,9 +45,9 @@ _STATES = (("cpu", "cpu_s"), ("lock", "lock_s"), ("queued", "queued_s"), ("wait"
 def prometheus(loader: Loader, port: int = 9464, host: str = "127.0.0.1") -> PrometheusPage:
     """Serve what a loader measures to Prometheus, at ``http://127.0.0.1:9464/metrics``, until the loader is closed.
 
-    Only programs on this machine reach it, and no page in its browsers, unless `host` says otherwise: "0.0.0.0" is reached from
-    everywhere, and asks nobody who they are. Port 0 is one that is free; the page's `address` has it. Needs the package
-    `prometheus-client`. Every metric has the label ``rank``; processes on one machine need ports of their own.
+    By default only programs on this machine can reach it, and no page in a browser; with ``host="0.0.0.0"`` everyone who can
+    reach the machine, without authentication. Port 0 is any free port; the page's `address` contains it. Needs the package
+    `prometheus-client`. Every metric has the label ``rank``; processes on one machine need different ports.
     """
     if not isinstance(port, int) or isinstance(port, bool) or not 0 <= port < 65536:
         raise ConfigError(f"observe.prometheus(port={port!r}): must be an integer from 0 to 65535")
@@ -124,7 +124,7 @@ class _MetricsCollector:
             ("stoker_workers", "workers that run tasks", stats.workers),
             ("stoker_cores", "cores this process may use", stats.cores),
             ("stoker_ready_units", "batches, or groups of small ones, that are complete", occupancy.ready),
-            ("stoker_in_flight_units", "batches, or groups of small ones, in the making or complete", occupancy.in_flight),
+            ("stoker_in_flight_units", "batches, or groups of small ones, in progress or complete", occupancy.in_flight),
             ("stoker_in_flight_bytes", "memory of these", occupancy.nbytes),
             ("stoker_budget_bytes", "memory they may take", occupancy.budget),
         )

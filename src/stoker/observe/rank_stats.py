@@ -20,7 +20,7 @@ def gather(stats: Stats) -> Stats:
     3
     """
     if not isinstance(stats, Stats):
-        raise ConfigError(f"gather(stats): must be statistics, as loader.stats() gives them, not {type(stats).__name__}")
+        raise ConfigError(f"gather(stats): must be statistics, as returned by loader.stats(), not {type(stats).__name__}")
     torch: Any = sys.modules.get("torch")
     group = getattr(torch, "distributed", None)
     if group is None or not group.is_available() or not group.is_initialized():

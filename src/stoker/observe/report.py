@@ -65,10 +65,10 @@ def page(title: str, under: str, body: str, style: str = "") -> str:
 def write_report(
     loader: Loader, path: AnyPath, *, title: str = "", batch: Any = None, training: bool = True, **more: Any
 ) -> None:
-    """Write the report of a loader's run so far as one HTML file, which can be sent to others.
+    """Write the report of a loader's run so far as one self-contained HTML file.
 
-    `batch` is one that the loader gave, whose first pictures are shown. `training=False`: nobody worked with the batches, so
-    that waiting for them means nothing. `more` is what else a page shows: `lesson`, `under`, `settings`.
+    `batch` is a batch of the loader, whose first pictures are shown. With ``training=False`` waiting for batches does not count.
+    `more` is what else a page shows: `lesson`, `under`, `settings`.
 
     >>> import numpy as np, stoker, tempfile
     >>> with tempfile.TemporaryDirectory() as folder, stoker.arrays(x=np.arange(8)).batch(2).loader() as loader:

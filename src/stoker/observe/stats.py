@@ -56,7 +56,7 @@ class StepStats:
     """What one step of the pipeline took, over all workers. The four ways to spend time add up to `wall_s`."""
 
     name: str  # "read", "image jpg", "map augment", "collate", "map_batch mix", ...
-    kind: str = "native"  # "read"; "native": the interpreter lock is free meanwhile; "function": Python code
+    kind: str = "native"  # "read"; "native": the interpreter lock is free; "device": so it is, for a GPU; "function": Python code
     samples: int = 0  # that came in
     wall_s: float = 0.0
     cpu_s: float = 0.0  # on a core
@@ -193,6 +193,11 @@ class Stats:
     seeks_unfit: int = 0  # seek indices that did not fit their image, and were not used
     cache_hits: int = 0  # samples found by cache(), and those that were not
     cache_misses: int = 0
+    device_images: int = 0  # images decoded on a GPU, by loader(decode_on=...)
+    device_refused: int = 0  # images that the GPU gave back, and the CPU decoded
+    device_s: float = 0.0  # time that the GPU's work on them was under way, by its own clock, over all workers
+    device_bytes: int = 0  # memory of the GPU that they took, added up
+    decode_reason: str = ""  # where images are decoded, and why; empty: on the CPU, as nobody asked for anything else
     lost: int = 0  # tasks whose worker ended before they did
     draws: int = 0  # tasks whose functions draw from random generators that all threads of a process share
     worked: int = 0  # samples those tasks worked on, the ones not handed out yet included
@@ -285,7 +290,8 @@ _LISTS: dict[str, type[Any]] = {
 _COUNTS = (
     "batches", "samples", "first_samples", "bytes", "epochs", "skipped", "elapsed_s", "waited_s", "hidden_s", "handed_s",
     "paused_s", "task_s", "cpu_s", "early_s", "early_cpu_s", "process_s", "earlier_worker_s", "resized_s", "pillow", "retried",
-    "damaged", "seeks_used", "seeks_unfit", "cache_hits", "cache_misses", "lost", "draws", "worked",
+    "damaged", "seeks_used", "seeks_unfit", "cache_hits", "cache_misses", "device_images",
+    "device_refused", "device_s", "device_bytes", "lost", "draws", "worked",
 )  # fmt: skip
 #: of these, what ranks have in common
 _TOGETHER = ("epochs", "elapsed_s", "paused_s", "resized_s", "first_batch_s")

@@ -62,7 +62,7 @@ def tensorboard(
     finds it.
 
     Where several loaders log to one folder, their runs get numbers; so do ranks, the first one excepted. Needs the package
-    `tensorboard`. Where the log cannot be written, a warning is logged and training goes on.
+    `tensorboard`. Where the log cannot be written, a warning is logged and training continues.
     """
     for what, value, least in (("every_s", every_s, "above 0"), ("trace_s", trace_s, ">= 0")):
         if not isinstance(value, (int, float)) or not (value > 0 or (value == 0 and least == ">= 0")):
@@ -143,7 +143,9 @@ class TensorBoardLog(Follower):
         try:
             self._put(self._file, self._events.Event(wall_time=seconds_since_1970(), step=step, summary=summary))
         except OSError as error:
-            _log.warning("%s: the log for TensorBoard ends here, and training goes on: %s", self.folder, error.strerror or error)
+            _log.warning(
+                "%s: the log for TensorBoard ends here, and training continues: %s", self.folder, error.strerror or error
+            )
             self._let_go()
             self.close()
 
@@ -225,7 +227,7 @@ class TensorBoardLogs:
         try:
             TensorBoardLog(loader, *self._options)
         except WriteError as error:  # whoever makes a loader did not ask for a log
-            _log.warning("a loader is not logged for TensorBoard, and training goes on: %s", error)
+            _log.warning("a loader is not logged for TensorBoard, and training continues: %s", error)
 
     def close(self) -> None:
         """Log no further loaders; idempotent. What is being logged ends with its loader."""

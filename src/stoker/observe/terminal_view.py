@@ -144,7 +144,7 @@ def _rates(glance: Glance, training: bool) -> Iterable[tuple[RenderableType, ...
     yield "workers busy", f"{busy:.0%}", sparks([row[3] for row in recent], 1.0), workers
     if stats.history:
         last = stats.history[-1]
-        yield "ready", f"{last.ready}", blocks(last.ready / max(1, last.in_flight)), f"of {last.in_flight} in the making"
+        yield "ready", f"{last.ready}", blocks(last.ready / max(1, last.in_flight)), f"of {last.in_flight} in progress"
         share = last.nbytes / max(1, last.budget)
         yield "memory", show_bytes(last.nbytes), blocks(share), f"of {show_bytes(last.budget)} allowed"
 

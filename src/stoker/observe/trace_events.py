@@ -41,7 +41,7 @@ _RANK = 1000
 
 
 def trace(loader: Loader, path: AnyPath, *, seconds: float | None = None, most: int | str = "2GB") -> Trace:
-    """Write a timeline of all that a loader does from now on: a Chrome trace, which ui.perfetto.dev and chrome://tracing open.
+    """Write a timeline of everything a loader does: a Chrome trace for ui.perfetto.dev or chrome://tracing.
 
     It has every task with its steps on its worker's row, the waits and the steps of the training loop, and counters of batches
     ready, memory in flight and samples per second. It is written as it goes: in memory are some hundred kilobytes, and the file
@@ -49,7 +49,7 @@ def trace(loader: Loader, path: AnyPath, *, seconds: float | None = None, most: 
     existing file is replaced.
 
     It ends as a context manager, by `close()`, with its loader, or after so many `seconds` or bytes (`most`). Where the file
-    cannot be written, a warning is logged and training goes on.
+    cannot be written, a warning is logged and training continues.
 
     >>> import numpy as np, stoker, tempfile
     >>> with tempfile.TemporaryDirectory() as folder, stoker.arrays(x=np.arange(8)).batch(4).loader() as loader:
@@ -99,7 +99,7 @@ class Trace(Follower):
             self._add()
         except WriteError as error:
             self.error = error
-            _log.warning("the trace ends here, and training goes on: %s", error)
+            _log.warning("the trace ends here, and training continues: %s", error)
             self.close()
             return
         if self._file.size >= self._most:

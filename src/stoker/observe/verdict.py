@@ -44,7 +44,7 @@ def verdict(stats: Stats, facts: Facts | None = None, *, training: bool = True) 
     longer = "take more batches" if training else "run it for longer (`--epochs` of `stoker run`, `--seconds` of `stoker bench`)"
     if not stats.measured:
         return Verdict(f"Too little has run to say anything: {longer}.", "short")
-    notes = f"{_notes(stats)}{_chosen(stats)}"
+    notes = f"{_notes(stats)}{_chosen(stats)}{_decoded(stats)}"
     if stats.elapsed_s < SHORT_S:
         return Verdict(f"This run is too short to judge: {longer}. {_rate(stats, training)}.{notes}", "short")
     facts = Facts() if facts is None else facts
@@ -73,7 +73,7 @@ def _notes(stats: Stats) -> str:
     """What went wrong on the way."""
     seeks = f"{stats.seeks_unfit:,} of {stats.seeks_used + stats.seeks_unfit:,} seek indices"
     notes = {
-        f"{counted(stats.skipped, 'bad sample')} left out": stats.skipped,
+        f"{counted(stats.skipped, 'bad sample')} skipped": stats.skipped,
         f"{counted(stats.damaged, 'damaged image')} decoded as far as possible": stats.damaged,
         f"{seeks} did not fit and were not used: `stoker index --jpeg --force` makes them again": stats.seeks_unfit,
         f"{counted(stats.lost, 'task')} ran again because a worker process ended": stats.lost,
@@ -88,3 +88,17 @@ def _chosen(stats: Stats) -> str:
         return ""
     since = f" since batch {executor.since:,}" if executor.since else ""
     return f" Work runs in {workers_in_words(stats)}{since}: {executor.reason}."
+
+
+def _decoded(stats: Stats) -> str:
+    """Where images were decoded, where that was asked for."""
+    if not stats.decode_reason:
+        return ""
+    images = stats.device_images
+    each = (
+        f", {show_bytes(stats.device_bytes / images)} of its memory and {stats.device_s / images * 1e6:,.0f} us each"
+        if images
+        else ""
+    )
+    back = f"; it gave {stats.device_refused:,} back" if stats.device_refused else ""
+    return f" Images are decoded {stats.decode_reason} ({images:,} of {counted(stats.worked, 'sample')} on the GPU{each}{back})."

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..errors import ConfigError
 from ..source.chunk import Ints, numbers
@@ -32,6 +33,28 @@ class Share:
             first, length = self.tail
             rows[self.count - self.padded :] = first + (rows[self.count - self.padded :] - first) % length
         return rows
+
+
+@dataclass(frozen=True, slots=True)
+class StepTurns:
+    """How workers of a torch DataLoader share a rank's steps: every `count`-th run of them, from `number` on, is one's.
+
+    A DataLoader that puts samples together itself asks its workers in turn for whole batches. With runs of that size, batch after
+    batch is the same as with one worker, and only the last one of all is short.
+    """
+
+    number: int = 0
+    count: int = 1
+    run: int = 1
+
+    def mine(self, steps: Ints) -> NDArray[np.bool_]:
+        """Which of these steps are this worker's."""
+        turns: NDArray[np.bool_] = steps // self.run % self.count == self.number
+        return turns
+
+
+#: of a loader that is not one of several that share its steps
+WHOLE = StepTurns()
 
 
 @dataclass(frozen=True, slots=True)

@@ -163,9 +163,7 @@ def _check_pixels(verb: str, spec: FieldSpec) -> None:
             hint = "; expected channels last (height, width, channels), got them first"
         elif spec.dtype == "<i8" and spec.shape:  # as TFRecords hold arrays
             hint = "; pixels in a TFRecord's list of integers: stoker.Feature(int, (height, width, channels), dtype='uint8')"
-        raise ConfigError(
-            f"{verb}: the field holds {spec}; give encoded bytes or uint8 pixels (height, width[, 1, 3 or 4]){hint}"
-        )
+        raise ConfigError(f"{verb}: the field holds {spec}; use encoded bytes or uint8 pixels (height, width[, 1, 3 or 4]){hint}")
 
 
 def _is_image(shape: Sequence[int | None]) -> bool:

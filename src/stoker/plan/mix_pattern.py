@@ -48,7 +48,7 @@ def pattern_of(weights: Sequence[float]) -> tuple[int, ...]:
 
 def _counts(weights: Sequence[float]) -> list[int]:
     if not all(isinstance(w, (int, float)) and not isinstance(w, bool) and math.isfinite(w) and w > 0 for w in weights):
-        raise ConfigError(f"mix(weights={list(weights)!r}): give a number above 0 for each pipeline")
+        raise ConfigError(f"mix(weights={list(weights)!r}): must be a number above 0 for each pipeline")
     parts = [Fraction(str(weight)) for weight in weights]
     shares = [part / sum(parts) for part in parts]
     counts = _in_whole_numbers(shares)
@@ -56,7 +56,7 @@ def _counts(weights: Sequence[float]) -> list[int]:
         return counts
     if min(shares) * MAX_PATTERN < 1:
         raise ConfigError(
-            f"mix(weights={list(weights)!r}): the smallest weight is less than 1/{MAX_PATTERN:,} of the whole; leave it out"
+            f"mix(weights={list(weights)!r}): the smallest weight is less than 1/{MAX_PATTERN:,} of the whole; omit that pipeline"
         )
     counts = _in_whole_numbers([share.limit_denominator(MAX_PATTERN) for share in shares])  # 0.333333333 means a third
     if sum(counts) <= MAX_PATTERN:

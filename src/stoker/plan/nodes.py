@@ -87,7 +87,10 @@ class Shard:
 
 @dataclass(frozen=True, slots=True)
 class Image(Verb):
-    """Decode and transform an image field in one pass."""
+    """Decode and transform an image field in one pass.
+
+    With `as_pillow` whatever the kernel does not decode is what Pillow makes of it, damaged files and all depths included.
+    """
 
     field: str
     ops: tuple[Operation, ...]
@@ -100,6 +103,7 @@ class Image(Verb):
     boxes: tuple[str, ...] = ()
     relative_boxes: bool = False
     lenient: bool = False
+    as_pillow: bool = False
 
     @property
     def effect(self) -> Effect:

@@ -259,14 +259,14 @@ class _Compiler:
         elif (not self.ragged and isinstance(self.source, Source)) or self._commutes(node):
             self.verbs.append(node)
         elif isinstance(node, Repeat) and not isinstance(self.source, Source):
-            raise ConfigError("a stream cannot be repeated: let its function give the samples as often as you want them")
+            raise ConfigError("a stream cannot be repeated: let its function yield the samples as often as you need them")
         elif isinstance(node, Repeat):
             raise ConfigError(
                 "repeat() must come before take, skip, a window shuffle or an inner batch, or right after the source"
             )
         elif isinstance(node, Shuffle) and node.window is None:
             raise ConfigError(
-                "shuffle() over the whole data set needs samples that can be counted beforehand: "
+                "shuffle() over the whole data set needs samples that can be counted in advance: "
                 "put it before flat_map, unbatch or batch, or give it a window (a stream needs one)"
             )
         else:
@@ -313,7 +313,7 @@ class _Compiler:
         for node in inner:
             if not isinstance(node, (MapBatch, Select, Rename, Drop)):
                 verb = verb_of(node)
-                raise ConfigError(f"{verb}() stands between batch() and unbatch(); only map_batch, select, rename and drop can")
+                raise ConfigError(f"{verb}() is between batch() and unbatch(); only map_batch, select, rename and drop can")
         if self.ragged or not isinstance(self.source, Source):
             self._close()
         self.unit = batch.size
@@ -338,7 +338,7 @@ class _Compiler:
             if pass_rows is None:
                 raise ConfigError(
                     "repeat() after batch() repeats passes over the data, but a repeat() before it never ends its first pass: "
-                    "give that one a count, or leave one of them out"
+                    "give that one a count, or omit one of them"
                 )
             order = Order((*order.verbs, Repeat(self.steps.passes)), order.source_length)
         return Plan(
@@ -367,8 +367,8 @@ class _Compiler:
         if self.policy is not None and isinstance(nodes[-1], Cached) and between:
             verb, later = verb_of(nodes[ragged]), verb_of(between[0])
             raise ConfigError(
-                f"{written(nodes[-1])}: with on_error('skip'), {later}() must not stand between {verb}() and cache(), because a "
-                f"bad sample would be left out of other batches than without the cache; put {later}() before {verb}() or "
+                f"{written(nodes[-1])}: with on_error('skip'), {later}() must not be between {verb}() and cache(), because a "
+                f"bad sample would be skipped in other batches than without the cache; put {later}() before {verb}() or "
                 "after cache()"
             )
 

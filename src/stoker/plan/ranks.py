@@ -90,11 +90,12 @@ def find_rank(environ: Environ | None = None, carried: Rank | None = None) -> Ra
 def one_of_several(environ: Environ | None = None) -> str:
     """Which of several processes this is, as text; empty where it is alone, as far as torch and launchers know.
 
-    For pipelines that were not asked to shard: it never raises, and never wakes JAX, which reserves devices when it is asked.
+    For pipelines that were not asked to shard: it never raises, and wakes JAX, which reserves devices when it is asked, only
+    where the program has joined others with it.
     """
     environ = os.environ if environ is None else environ
     with suppress(ConfigError):
-        if found := _process_group() or _launched(environ):
+        if found := _process_group() or _launched(environ) or (_jax() if _jax_joined() else None):
             return str(found) if found.world > 1 else ""
         if world := _world_without_rank(environ):
             return f"one of several ({world})"
@@ -171,6 +172,12 @@ def _jax() -> Rank | None:
     if jax is None or not hasattr(jax, "process_count") or int(jax.process_count()) == 1:
         return None
     return Rank(int(jax.process_index()), int(jax.process_count()), "JAX")
+
+
+def _jax_joined() -> bool:
+    """Whether the program has called `jax.distributed.initialize`."""
+    distributed = getattr(sys.modules.get("jax"), "distributed", None)
+    return bool(getattr(distributed, "is_initialized", bool)())
 
 
 def _slurm_tasks_here(environ: Environ) -> int | None:

@@ -38,13 +38,13 @@ class Datasource(datasource.Datasource):  # type: ignore[misc]
         super().__init__()
         if not isinstance(pipeline, Pipeline):
             given = type(pipeline).__name__  # type: ignore[unreachable]
-            raise ConfigError(f"stoker.ray.Datasource() takes a pipeline, as stoker.files('photos') gives it, got a {given}")
+            raise ConfigError(f"stoker.ray.Datasource() takes a pipeline, such as stoker.files('photos'), not a {given}")
         plan = pipeline.plan
         self._pipeline, self._epoch, self._rank = pipeline, epoch, rank_of(plan.shard, None)
         self._deal = plan.deal(self._rank.rank, self._rank.world)
         steps = epoch_steps(plan, self._deal)
         if steps is None and plan.counted:
-            raise ConfigError("stoker.ray.Datasource(): this pipeline repeats without end; say how often, as in .repeat(3)")
+            raise ConfigError("stoker.ray.Datasource(): this pipeline repeats without end; set a count, as in .repeat(3)")
         self._steps = steps if plan.counted and plan.steps.passes == 1 and not plan.steps.begin else None
         self._bytes = batch_bytes(plan)
 

@@ -116,12 +116,17 @@ def _rows_array(name: str, value: Any) -> NDArray[Any]:
         raised = f"{type(error).__name__}: {message_of(error)}"
         raise ConfigError(f"arrays({name}=...): NumPy cannot make an array of this {type(value).__name__} ({raised})") from error
     if array.ndim == 0:
-        raise ConfigError(f"arrays({name}=...) is a single value; give an array with one row per sample")
+        raise ConfigError(f"arrays({name}=...) is a single value; use an array with one row per sample")
     if array.dtype.hasobject:
         raise ConfigError(f"arrays({name}=...) holds Python objects (dtype {array.dtype}); use stoker.stream, or a numeric dtype")
     if array.dtype.names:
         raise ConfigError(
-            f"arrays({name}=...) is a structured array; give its fields by themselves, as {name}=x[{array.dtype.names[0]!r}]"
+            f"arrays({name}=...) is a structured array; pass its fields separately, as {name}=x[{array.dtype.names[0]!r}]"
+        )
+    if array.dtype.isbuiltin == 2:
+        raise ConfigError(
+            f"arrays({name}=...) has numbers of type {array.dtype}, which is not one of NumPy's; pass float32, or bytes "
+            f"({name}.view(np.uint8)), and convert them with map_batch()"
         )
     # Rows must be contiguous to be copied whole; the first axis may have any stride (memory maps, slices).
     return array if array[:1].flags.c_contiguous else np.ascontiguousarray(array)

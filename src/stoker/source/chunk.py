@@ -41,7 +41,7 @@ class FieldSpec:
 
     @property
     def fixed(self) -> bool:
-        """Whether every sample has the same dtype and shape, so that memory can be laid out beforehand."""
+        """Whether every sample has the same dtype and shape, so that memory can be allocated in advance."""
         return self.kind == "array" and None not in self.shape
 
     @property
@@ -184,7 +184,7 @@ class Chunk:
     def out_of_memory(self, row: int, cause: MemoryError, beside: str = "") -> ReadError:
         """The error of a row for which there is no memory; `beside` says what else is there."""
         told = f"there is not enough memory for this sample{beside}{f' ({cause})' if str(cause) else ''}"
-        error = ReadError(f"{self.place(row)}: {told}; make it smaller, or leave it out with .on_error('skip')")
+        error = ReadError(f"{self.place(row)}: {told}; make it smaller, or skip it with .on_error('skip')")
         error.errno, error.__cause__ = errno.ENOMEM, cause
         return error
 

@@ -89,7 +89,7 @@ class ConcatSource(Source):
             release()
             return None
         inputs = [(each, rows if slots is None else rows[slots]) for rows, _, part in parts for each, slots in part.inputs]
-        return Located(inputs, finish, release)
+        return Located(inputs, finish, release, sum(part.waited_s for _, _, part in parts))
 
     def _parts(self, indices: Ints, scratch: Scratch) -> Iterator[tuple[int, Ints, Ints, Scratch]]:
         """Which rows each source has: its number, the rows, their numbers there, and memory for it.

@@ -166,12 +166,13 @@ class Located:
 
     Whoever renders `inputs`, each to some rows of the chunk (None: to all, in order), calls `release` after that, and then
     `finish` for the other columns: the same as `Source.read` gives, without the pictures. None there: something could not be
-    read, and `read` finds out what.
+    read, and `read` finds out what. `waited_s` went by until they were there.
     """
 
     inputs: Sequence[tuple[Input, Ints | None]]
     finish: Callable[[Renderer], Rows | None]
     release: Callable[[], None] | None = None
+    waited_s: float = 0.0
 
 
 class Rows:

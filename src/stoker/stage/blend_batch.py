@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,19 @@ from ..plan.nodes import Blend
 
 #: what a batch's random numbers are made of: seed, epoch, position of its first row, stream
 RowSeed = tuple[int, int, int, int]
+
+
+class ImagesElsewhere(Protocol):
+    """Images of a batch in a device's memory, which are mixed there."""
+
+    shape: tuple[int, ...]
+    ndim: int
+    dtype: np.dtype[Any]
+
+    def __len__(self) -> int: ...
+
+    def mix(self, rows: int, share: float, box: tuple[int, int, int, int] | None, planar: bool) -> None:
+        """Mix the first so many images, in their own memory."""
 
 
 def blend(
@@ -33,6 +46,10 @@ def blend(
     height, width = images.shape[2:] if planar else images.shape[1:3]
     drawn = draw(node.ops, *seed, (height, width))
     if drawn is not None and real > 1:
+        if not isinstance(images, np.ndarray):
+            images.mix(real, *drawn[1], planar)
+            _mix_labels(soft[:real], drawn[1].share)
+            return {**columns, label: soft}
         if id(images) not in ours or not images.flags.carray or _shared(images, image, columns):
             images = np.array(images, order="C")  # what a function returned may be in use elsewhere
         _mix(images[:real], soft[:real], drawn[1], planar)
@@ -44,7 +61,11 @@ def _mix(images: NDArray[Any], soft: NDArray[np.float32], mixture: Mixture, plan
         kernel.blend(images, mixture.share)
     else:
         kernel.paste(images, mixture.box, planar)
-    share = np.float32(mixture.share)
+    _mix_labels(soft, mixture.share)
+
+
+def _mix_labels(soft: NDArray[np.float32], own: float) -> None:
+    share = np.float32(own)
     other = np.roll(soft, 1, axis=0)
     other *= np.float32(1) - share
     soft *= share
@@ -73,8 +94,8 @@ def soft_labels(labels: Any, node: Blend, rows: int, keys: Callable[[], list[str
     return soft
 
 
-def _images(node: Blend, images: Any) -> NDArray[Any]:
-    if not isinstance(images, np.ndarray):
+def _images(node: Blend, images: Any) -> NDArray[Any] | ImagesElsewhere:
+    if not isinstance(images, np.ndarray) and not hasattr(images, "mix"):
         raise BatchError(
             f"blend(image={node.image!r}): the field is a {type(images).__name__}, not one array: images that are mixed have one "
             "size, so crop or resize them first"
@@ -84,7 +105,8 @@ def _images(node: Blend, images: Any) -> NDArray[Any]:
             f"blend(image={node.image!r}): the field holds {images.dtype}{list(images.shape)}; it takes uint8 or float32 images, "
             "(rows, height, width[, channels]) or (rows, channels, height, width)"
         )
-    return images
+    found: NDArray[Any] | ImagesElsewhere = images
+    return found
 
 
 def _there(columns: Mapping[str, Any], name: str) -> Any:

@@ -294,6 +294,15 @@ class SeededTurn(Turn):
             self._restore(self._saved)
         TURNS.end(self)
 
+    def go_on(self, states: list[Any]) -> None:
+        """Go on with sequences that were left at these states."""
+        if self.lasts:
+            self._restore(states)
+
+    def left(self) -> list[Any]:
+        """The states that its sequences are at."""
+        return self._states()
+
     def _stop(self) -> int:
         if self._own is None:
             return NONE

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
-from typing import Any, TypeGuard, cast
+from typing import Any, Protocol, TypeGuard, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import BoxError, ImageError, ImageTooLarge, SampleError, UnsupportedImage, message_of
+from ..errors import (
+    BoxError,
+    CorruptImage,
+    ImageError,
+    ImageTooLarge,
+    SampleError,
+    TruncatedImage,
+    UnsupportedImage,
+    message_of,
+)
 from ..image import npy, pillow
 from ..image.draws import Drawn, in_words
 from ..image.lower import lower, steps_of
@@ -29,6 +38,21 @@ from .boxes import move_column
 from .stage import Stage, Targets
 
 _REMEDY = "replace it, or leave bad samples out with .on_error('skip')"
+#: what the kernel says of pictures in which Pillow may find no fault
+_DAMAGE = (Status.TRUNCATED, Status.CORRUPT)
+
+
+class DeviceRows(Protocol):
+    """Whoever decodes pictures of a task on a device, at their places there: `scratch.device`, set for each task."""
+
+    #: where in the host's memory the task's pictures would go
+    host: NDArray[Any]
+
+    def begin(self, renderer: Renderer, program: native.Program) -> None:
+        """Let a renderer that is about to begin pass pictures on, from the first of the task."""
+
+    def finish(self, renderer: Renderer) -> Ints:
+        """Decode what was passed on, and wait; the rows that the device gave back, for the kernel to render."""
 
 
 class ImageStage(Stage):
@@ -39,18 +63,7 @@ class ImageStage(Stage):
         self.name = f"image({node.field!r})"
         self.field, self._spec = step.column(node.field), image_spec(node, given)
         self._ops = node.ops
-        self._program = lower(
-            node.ops,
-            seed=seed,
-            streams=step.streams,
-            color=node.color,
-            layout=node.layout,
-            out=node.out,
-            fast=node.fast,
-            max_pixels=node.max_pixels,
-            orient=node.orient,
-            lenient=node.lenient,
-        )
+        self._program = program_of(step, seed)
         self._box = next(map(step.column, crop_fields(node)), None)
         self._moved, self._relative = {step.column(name): name for name in node.boxes}, node.relative_boxes
         self._plain = not node.boxes and not node.lenient  # a picture that was rendered needs nothing else
@@ -86,17 +99,60 @@ class ImageStage(Stage):
             return None
         pixels, renderer = self._out(len(places.positions), targets), self._renderer(scratch)
         try:
-            renderer.begin(places.epoch, places.positions, pixels)
+            device = self._begin(renderer, places.epoch, places.positions, pixels, scratch)
             for each, slots in located.inputs:
                 renderer.add(each, slots)
         finally:
             if located.release is not None:
                 located.release()
+        back = () if device is None else device.finish(renderer)
+        renderer.read_s += located.waited_s
         rows = located.finish(renderer)
         if rows is None:
             return None
+        if len(back):
+            rows = self._read_again(source, places, np.asarray(back), rows, renderer)
         rows.columns[self.field] = pixels
         return rows, renderer
+
+    def _begin(
+        self, renderer: Renderer, epoch: int, positions: Ints, pixels: NDArray[Any], scratch: Scratch
+    ) -> DeviceRows | None:
+        """Say where pictures go; who decodes some of them on a device, None: nobody does."""
+        device: DeviceRows | None = scratch.device
+        if device is None or device.host is not pixels:  # the latter: these are not the pictures of a batch
+            renderer.begin(epoch, positions, pixels)
+            return None
+        device.begin(renderer, self._program)
+        renderer.begin(epoch, positions, pixels)
+        return device
+
+    def _read_again(self, source: Source, places: Places, back: Ints, rows: Rows, renderer: Renderer) -> Rows:
+        """Render the pictures that a device gave back: the same as if it had never had them."""
+        with closing(Scratch()) as own:  # what the other columns were read to is in use
+            fields = [self.field] if self._box is None else [self.field, self._box]
+            read = source.read(places.indices[back], fields, {}, own)
+            column = cast(BytesColumn, encoded(read.columns[self.field]))
+            boxes = None if self._box is None else np.asarray(read.columns[self._box], np.float32)
+            good = np.array([row not in read.errors for row in range(len(back))])
+            unread = {int(back[row]): error for row, error in read.errors.items()}
+            kept = column.take(np.flatnonzero(good)).lasting()
+            self._render_back(renderer, kept, None if boxes is None else boxes[good], back[good], own)
+        at = {int(row): number for number, row in enumerate(back[good])}
+
+        def bytes_of(row: int) -> bytes | None:
+            return kept[at[row]] if row in at else rows.encoded(row) if rows.encoded is not None else None
+
+        return Rows(rows.columns, {**rows.errors, **unread}, bytes_of)
+
+    def _render_back(
+        self, renderer: Renderer, column: BytesColumn, boxes: NDArray[np.float32] | None, slots: Ints, scratch: Scratch
+    ) -> None:
+        """Render encoded pictures to these rows of what the renderer has begun, here and not on a device."""
+        if not len(slots):
+            return
+        seeks = None if column.seeks is None else column.seeks.read(column, scratch)[0]
+        renderer.add(SpanInput().tell(Spans(column.data, column.starts, column.lengths), seeks, boxes), slots)
 
     def settle(self, chunk: Chunk, read: Rows, renderer: Renderer, targets: Targets, scratch: Scratch) -> None:
         """Settle the rows of a chunk whose pictures were rendered as it was read."""
@@ -143,8 +199,10 @@ class ImageStage(Stage):
         out, renderer = self._out(len(chunk), targets), self._renderer(scratch)
         seeks, unfit = (None, ()) if column.seeks is None else column.seeks.read(column, scratch)
         spans: SpanInput = scratch.keep(SpanInput, SpanInput)
-        renderer.begin(chunk.epoch, chunk.positions, out)
+        device = self._begin(renderer, chunk.epoch, chunk.positions, out, scratch)
         renderer.add(spans.tell(Spans(column.data, column.starts, column.lengths), seeks, boxes))
+        if device is not None and len(back := device.finish(renderer)):
+            self._render_back(renderer, column.take(back), None if boxes is None else boxes[back], back, scratch)
         rows = renderer.rows
         if column.seeks is not None:
             _note_seeks(rows["seek"], unfit, chunk, scratch)
@@ -181,7 +239,7 @@ class ImageStage(Stage):
             try:
                 value = None if encoded is None else encoded(row)
                 length = -1 if value is None else len(value)
-                if value is not None and rows["status"][row] == Status.UNSUPPORTED:
+                if value is not None and self._is_for_others(rows["status"][row]):
                     where = -1  # what the kernel said of it is no longer the point
                     pixels = decode_elsewhere(value, self._program, scratch)
                     note_damage(chunk, row, scratch)
@@ -190,6 +248,9 @@ class ImageStage(Stage):
                     _raise(rows[row])
             except (SampleError, MemoryError) as error:
                 chunk.fail(row, _placed(error, chunk, row, where, length))
+
+    def _is_for_others(self, status: int) -> bool:
+        return status == Status.UNSUPPORTED or (self._program.as_pillow and status in _DAMAGE)
 
     def _note_damaged(self, rows: NDArray[np.void], chunk: Chunk, scratch: Scratch) -> None:
         """Count the pictures that the kernel decoded although they are damaged."""
@@ -265,6 +326,24 @@ class ImageStage(Stage):
         return np.empty((rows, *(n for n in self._spec.shape if n is not None)), self._spec.dtype)
 
 
+def program_of(step: Step[Image], seed: int) -> native.Program:
+    """What the kernel is to do with the pictures of an image step."""
+    node = step.node
+    return lower(
+        node.ops,
+        seed=seed,
+        streams=step.streams,
+        color=node.color,
+        layout=node.layout,
+        out=node.out,
+        fast=node.fast,
+        max_pixels=node.max_pixels,
+        orient=node.orient,
+        lenient=node.lenient,
+        as_pillow=node.as_pillow,
+    )
+
+
 def _settle_pixels(chunk: Chunk, rows: NDArray[np.void]) -> None:
     """What the kernel refused of images that are decoded already is an error of its row."""
     for row in np.flatnonzero(rows["status"]).tolist():
@@ -336,19 +415,23 @@ def decode_bytes(value: Any, program: native.Program, scratch: Scratch) -> NDArr
     try:
         return scratch.decoder.decode(program, data)
     except UnsupportedImage:
-        return decode_elsewhere(data.tobytes(), program, scratch)
+        pass
+    except (CorruptImage, TruncatedImage):
+        if not program.as_pillow:
+            raise
+    return decode_elsewhere(data.tobytes(), program, scratch)
 
 
 def decode_elsewhere(value: bytes, program: native.Program, scratch: Scratch) -> NDArray[np.uint8]:
     """A whole image that the kernel has declined: an array, a JPEG that has to be turned upright, or one for Pillow."""
-    if value.startswith(npy.MAGIC):
+    if value.startswith(npy.MAGIC) and not program.as_pillow:
         return npy.decode(value, program.channels, program.max_pixels)
     if program.orient and value.startswith(b"\xff\xd8"):
         with suppress(UnsupportedImage):  # then the kernel does not decode it at all
             level = scratch.decoder.decode(replace(program, orient=False), value)
             return upright(level, native.jpeg_header(value).orientation)
     scratch.notes.pillow += 1
-    return pillow.decode(value, program.channels, program.max_pixels, program.orient)
+    return pillow.decode(value, program.channels, program.max_pixels, program.orient, program.as_pillow)
 
 
 def as_pixels(value: Any, channels: int) -> NDArray[np.uint8]:

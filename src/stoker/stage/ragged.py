@@ -96,7 +96,7 @@ class RegroupStage(Stage):
                 columns = arranged(node, columns)
         if given is not None and len(given) == _count(columns, len(chunk)):  # a later function may have changed the rows
             columns = {**columns, KEY: given}
-        rows = _split(columns, f"the batch that begins with sample {chunk.name(0)!r}", BatchError)
+        rows = _split(columns, f"the batch that starts with sample {chunk.name(0)!r}", BatchError)
         # Each new row belongs to the source row it stands for, as far as there is one.
         parents = np.minimum(np.arange(len(rows), dtype=np.int64), len(chunk) - 1)
         return _rows_chunk(chunk, rows, parents)
@@ -120,7 +120,7 @@ def map_batch(
     except RunAgain:
         raise
     except Exception as error:
-        which = f" that begins with sample {names[0]!r}" if (names := keys()) else ""
+        which = f" that starts with sample {names[0]!r}" if (names := keys()) else ""
         raise function_error(error, f"the batch of {rows}{which}", fn) from error
     if isinstance(result, Batch):
         result = dict(result.items())
@@ -133,7 +133,7 @@ def map_batch(
         if len(given) != (count := _count(made, rows)):
             raise BatchError(
                 f"{describe_function(fn)} gave {counted(len(given), 'key')} for {counted(count, 'row')}; "
-                "'__key__' must be a list with a key per row"
+                "'__key__' must be a list with one key per row"
             )
         made[KEY] = given
     return made
@@ -141,7 +141,9 @@ def map_batch(
 
 def _key_list(given: Any, fn: Function) -> list[str]:
     if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
-        raise BatchError(f"{describe_function(fn)} gave as '__key__' a {type(given).__name__}; it must be a list, a key per row")
+        raise BatchError(
+            f"{describe_function(fn)} gave as '__key__' a {type(given).__name__}; it must be a list with one key per row"
+        )
     return [key_text(key) for key in given]
 
 
@@ -161,7 +163,7 @@ def _count(columns: Mapping[str, Any], default: int) -> int:
 def _samples(result: Any, fn: Function) -> Iterable[Mapping[str, Any]]:
     for sample in result:
         if not isinstance(sample, Mapping):
-            raise TypeError(f"{describe_function(fn)} must give samples (mappings), not {type(sample).__name__}")
+            raise TypeError(f"{describe_function(fn)} must yield samples (mappings), not {type(sample).__name__}")
         yield sample
 
 

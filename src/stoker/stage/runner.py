@@ -122,7 +122,7 @@ class Runner:
         self._acts: list[_Act] = [_act(step, stage, makes) for (step, stage), makes in zip(doing, self._makes[1:])]
         self._whole = [stage.whole for _, stage in doing]
         self.steps = _numbered([stage.name for _, stage in doing])
-        #: of each step: "read", "native", or "function", which holds the interpreter lock
+        #: of each step: "read", "native", "device", or "function", which holds the interpreter lock
         self.kinds = ["function" if stage.functions else "native" for _, stage in doing]
         if read:
             self._acts.insert(0, partial(_run_read, read, self._makes[0]))
@@ -140,6 +140,10 @@ class Runner:
             needed = columns_before([step for step, _ in doing[at + 1 :]], work.columns)
             functions = [function for _, stage in doing[:at] for function in stage.functions]
             self._cached, self._cache_at = RowCache(store, read.source, needed, makes, functions), at + 1
+
+    def on_device(self, step: str) -> None:
+        """Note that a step of this name waits for a device."""
+        self.kinds[self.steps.index(step)] = "device"
 
     @property
     def reads(self) -> bool:

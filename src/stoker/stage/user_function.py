@@ -28,7 +28,7 @@ _TRIALS = 16
 #: what is done to a row
 _Act = Callable[[int], Any]
 #: runs some rows, and calls a function, if there is one, before each
-_Body = Callable[[range, "Callable[[int], None] | None"], list[Any]]
+Body = Callable[[range, "Callable[[int], None] | None"], list[Any]]
 
 
 class UserFunction:
@@ -81,7 +81,7 @@ class UserFunction:
         first = 0
         while first in chunk.failures:
             first += 1
-        return self._run(body, len(chunk), min(first + 1, len(chunk)), chunk.epoch, again)
+        return self.run(body, len(chunk), min(first + 1, len(chunk)), chunk.epoch, again)
 
     def once(self, epoch: int, position: int, act: Callable[[], Any], again: bool) -> Any:
         """Call it for a whole batch, whose first row is at `position`."""
@@ -93,9 +93,9 @@ class UserFunction:
                 before(position)
             return [act()]
 
-        return self._run(body, 1, 1, epoch, again)[0]
+        return self.run(body, 1, 1, epoch, again)[0]
 
-    def _run(self, body: _Body, rows: int, first: int, epoch: int, again: bool) -> list[Any]:
+    def run(self, body: Body, rows: int, first: int, epoch: int, again: bool) -> list[Any]:
         """Run so many rows; if the function is new, those up to `first` show how the others are run."""
         results: list[Any] = []
         while len(results) < rows:
@@ -108,7 +108,7 @@ class UserFunction:
                 results = results + done if results else done
         return results
 
-    def _beside(self, body: _Body, rows: range, epoch: int, again: bool, new: bool) -> list[Any] | None:
+    def _beside(self, body: Body, rows: range, epoch: int, again: bool, new: bool) -> list[Any] | None:
         quiet = TURNS.quiet() if again or TURNS.private else 0
         turn = WatchedTurn(quiet != 0)
         try:
@@ -124,7 +124,7 @@ class UserFunction:
             raise RunAgain
         return done
 
-    def _alone(self, body: _Body, rows: range, epoch: int, again: bool, new: bool) -> list[Any] | None:
+    def _alone(self, body: Body, rows: range, epoch: int, again: bool, new: bool) -> list[Any] | None:
         again, quiet = again or TURNS.private, TURNS.quiet()
         tries = new or self._trials > 0
         which = ALL if tries else self._drawn

@@ -39,13 +39,13 @@ _REMEDIES = {
     errno.EDQUOT: "your disk quota is used up; free some of it, or write elsewhere",
     errno.EROFS: "the file system is read-only; write elsewhere",
     errno.EACCES: "you may not write into this folder; change its permissions, or write elsewhere",
-    errno.EISDIR: "it is a folder; give the name of a file",
+    errno.EISDIR: "it is a folder; use the name of a file",
     errno.EPERM: "you may not write into this folder; change its permissions, or write elsewhere",
     errno.ENOENT: "its folder does not exist; make it first",
     errno.ENOTDIR: "a part of the path is not a folder; check the spelling",
     errno.ENAMETOOLONG: "the name is too long for this file system; choose a shorter one",
     errno.EFBIG: "the file system, or `ulimit -f`, does not allow a larger file; write smaller ones, as with max_bytes",
-    errno.EPIPE: "whoever was to read it has gone",
+    errno.EPIPE: "its reader has closed it",
     errno.EIO: "the disk reported an error; check it before you trust it with data",
 }
 
@@ -142,10 +142,10 @@ class AtomicFile:
             return  # nothing there; why nothing can be, will be told when it is tried
         if stat.S_ISDIR(mode):
             self.abandon()
-            raise WriteError(f"{self.told}: cannot be written: it is a folder; give the name of a file")
+            raise WriteError(f"{self.told}: cannot be written: it is a folder; use the name of a file")
         if not self._overwrite:
             self.abandon()
-            raise WriteError(f"{self.told}: exists already, and is left as it is; give another name, or overwrite=True")
+            raise WriteError(f"{self.told}: already exists and was not changed; use another name, or overwrite=True")
 
     def _create(self) -> bool:
         """Make a new file and lock it; False when it was swept away before it was locked."""
@@ -232,7 +232,7 @@ def write_error(error: OSError, told: str, folder: bytes | None, written: int, m
     where = (
         f"after {show_bytes(written)}" + (f", with {show_bytes(more)} more at hand" if more else "") if written or more else ""
     )
-    left = "Nothing of it is left behind"
+    left = "No part of it remains"
     if folder is None:
         left = "What was written of it is incomplete" if written else "Nothing was written"
     return WriteError(f"{told}: cannot be written{' ' + where if where else ''}: {remedy}. {left}")

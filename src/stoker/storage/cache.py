@@ -414,7 +414,7 @@ class Cache:
         need = room_for([entry.length])
         if need <= self.limit:
             return True
-        message = "%s is read past the cache in %s: it needs %s, and limit=%s; give more, or cache blocks (block='4MiB')"
+        message = "%s is read past the cache in %s: it needs %s, and limit=%s; raise the limit, or cache blocks (block='4MiB')"
         self.warn_once("limit", message, entry.blob.url, self.folder, show_bytes(need), show_bytes(self.limit))
         return False
 

@@ -119,7 +119,7 @@ class CachedBlob(Blob):
         stat, block = self.stat(), self._cache.block
         if not stat.version:
             message = (
-                "%s is read past the cache: the server tells neither ETag nor Last-Modified, so an old copy could not be told"
+                "%s is read past the cache: the server sends neither ETag nor Last-Modified, so an old copy could not be detected"
             )
             self._cache.warn_once("version", message, self.url)
             return []

@@ -190,7 +190,9 @@ def _reach(connected: socket.socket) -> str:
 def _allowed(sender: str | None, reach: str) -> str:
     """The reach, if a redirect may lead there; raises RemoteFault."""
     if sender is not None and not may_lead(sender, reach):
-        raise RemoteFault(f"a redirect from a {sender} to a {reach} address; if that is meant, give that URL itself", again=False)
+        raise RemoteFault(
+            f"a redirect from a {sender} to a {reach} address; if that is intended, use that URL directly", again=False
+        )
     return reach
 
 

@@ -46,11 +46,21 @@ def write_value(value: Any, buffers: list[Any]) -> Any:
 
 def write_array(array: NDArray[Any], buffers: list[Any]) -> list[Any]:
     """Type, shape and size of an array, whose bytes are added to `buffers`."""
-    if array.dtype.hasobject or array.dtype.names is not None or array.dtype.kind == "V":
+    if not named_type(array.dtype):
         raise Unstorable(f"an array of {array.dtype}")
     plain = np.ascontiguousarray(array)
     buffers.append(plain.reshape(-1).view(np.uint8) if plain.nbytes else b"")
     return [array.dtype.str, list(array.shape), plain.nbytes]
+
+
+def named_type(dtype: np.dtype[Any]) -> bool:
+    """Whether its name says which type it is: that of objects, of records, or of another library's types (float8) does not."""
+    if dtype.hasobject or dtype.kind == "V":
+        return False
+    try:
+        return bool(np.dtype(dtype.str) == dtype)
+    except TypeError:
+        return False
 
 
 def read_value(tree: Any, take: Take) -> Any:
@@ -67,11 +77,18 @@ def read_value(tree: Any, take: Take) -> Any:
         return {read_value(key, take): read_value(each, take) for key, each in about[0]}
     dtype, shape, nbytes = about
     array: NDArray[Any] = np.frombuffer(take(nbytes), dtype).reshape(shape).copy()
+    check_characters(array)
     if kind == "T":
         import torch
 
         return torch.from_numpy(array)
     return array[()] if kind == "g" else array
+
+
+def check_characters(array: NDArray[Any]) -> None:
+    """Raise ValueError where texts have characters that do not exist: Python ends with a SystemError where one is looked at."""
+    if array.dtype.kind == "U" and array.size and int(array.reshape(-1).view(f"{array.dtype.str[0]}u4").max()) > sys.maxunicode:
+        raise ValueError("a text has a character that does not exist")
 
 
 def _array_of(tensor: Any) -> NDArray[Any]:

@@ -7,7 +7,7 @@ foreseen needs it.
 
 A block that cannot be had, for lack of room or because its server failed, is nobody's error: its records are read one by one, and
 those that cannot be are named then. Memory of blocks is used again: to take new pages of the system for each would cost more than
-to receive it (seen: three times as much).
+to receive it (seen: three times as much). It also goes from one loader to the next.
 
 Invariant: blocks that are here or on their way never take more than `limit` bytes.
 """
@@ -27,9 +27,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import StokerError
-from ..kernel.file_reads import Arena
+from ..kernel.file_reads import Buffers
+from ..kernel.library import place
+from ..kernel.records import Blocks
 from .blob import Blob
-from .fetch import FetchedSpans, Ints
+from .fetch import Ints
 
 #: bytes of a block
 BLOCK = 4 << 20
@@ -44,13 +46,58 @@ _LOOK_S = 0.1
 _HUGE = 2 << 20
 
 
+def _huge_pages(nbytes: int) -> NDArray[np.uint8]:
+    """Memory that begins where a huge page does: the system gives those in a fraction of the time."""
+    try:
+        # Private: of memory that processes could share, the system makes no huge pages unless it was configured to.
+        pages = mmap.mmap(-1, nbytes + _HUGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except OSError as error:
+        raise MemoryError from error
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with suppress(OSError):  # a system without
+            pages.madvise(mmap.MADV_HUGEPAGE)
+    memory = np.frombuffer(pages, np.uint8)
+    first = -memory.ctypes.data % _HUGE
+    return memory[first : first + nbytes]
+
+
+def _offer(memory: NDArray[np.uint8]) -> None:
+    """Let the system have this memory if it runs short, until it is written to again; that costs nothing where it did not."""
+    whole = cast("NDArray[np.uint8]", memory.base)
+    pages = getattr(whole.base, "obj", None)
+    if isinstance(pages, mmap.mmap) and hasattr(mmap, "MADV_FREE"):
+        with suppress(OSError):
+            pages.madvise(mmap.MADV_FREE, memory.ctypes.data - whole.ctypes.data, memory.size)
+
+
+#: memory of blocks, kept for the loaders that come: so much as one of the usual `memory` takes
+MEMORY = Buffers(512 << 20, _huge_pages)
+os.register_at_fork(after_in_child=MEMORY.renew_lock)  # a thread of the parent may have held it
+
+
 class _Block:
     """A block that is here, or on its way."""
 
-    __slots__ = ("here", "memory", "readers")
+    __slots__ = ("here", "length", "memory", "place", "readers")
 
-    def __init__(self, memory: NDArray[np.uint8]) -> None:
-        self.memory, self.here, self.readers = memory, False, 0
+    def __init__(self, memory: NDArray[np.uint8], length: int) -> None:
+        self.memory, self.length, self.here, self.readers = memory, length, False, 0
+        self.place = place(memory)
+
+
+class HeldBlocks:
+    """Blocks that stay until they are released, for the native library to read; `waited_s` went by until they were there."""
+
+    __slots__ = ("_ahead", "_held", "blocks", "waited_s")
+
+    def __init__(self, ahead: ReadAhead, held: dict[int, _Block], waited_s: float) -> None:
+        self._ahead, self._held, self.waited_s = ahead, held, waited_s
+        keys = sorted(held)
+        there = [held[key] for key in keys]
+        self.blocks = Blocks(ahead.block, keys, [block.place for block in there], [block.length for block in there])
+
+    def release(self) -> None:
+        self._ahead._let_go(self._held)
 
 
 class ReadAhead:
@@ -59,7 +106,9 @@ class ReadAhead:
     def __init__(self, blobs: Sequence[Blob], limit: int, block: int = BLOCK) -> None:
         self._blobs, self._limit, self.block = blobs, limit, block
         self._process = os.getpid()
-        self._moved = threading.Condition()  # guards what follows; its owner never waits for the network
+        lock = threading.RLock()  # guards what follows; its owner never waits for the network
+        self._moved = threading.Condition(lock)  # blocks have come, or will not; for those who read
+        self._more = threading.Condition(lock)  # there is more to fetch, or memory for it; for those who fetch
         self._blocks: dict[int, _Block] = {}
         self._free: list[NDArray[np.uint8]] = []  # memory of blocks that are gone
         self._needed: set[int] = set()
@@ -81,7 +130,10 @@ class ReadAhead:
         return len(files) > 0 and self.cost(files, starts, stops)[0] * self.block <= self._limit
 
     def foresee(self, files: Ints, starts: Ints, stops: Ints, lead: int = 0) -> None:
-        """Spans of files that will be read, in this order; the first `lead` of them soon. What was said before is forgotten."""
+        """Spans of files that will be read, in this order; the first `lead` of them soon. What was said before is forgotten.
+
+        After none are foreseen, threads that were told to stop do so at once.
+        """
         keys, spans = self._keys(files, starts, stops)
         blocks, at = np.unique(keys, return_index=True)
         # In the order in which they are first needed, as far as is to be fetched before that.
@@ -90,31 +142,21 @@ class ReadAhead:
         coming = blocks[order[spans[at[order]] <= soon]]
         with self._moved:
             self._needed = set(blocks.tolist())
-            self._coming = deque(coming.tolist())
+            self._coming = deque(key for key in coming.tolist() if key not in self._blocks)
             self._failed.clear()
             self._drop(self._blocks)
-            self._moved.notify_all()
+            self._more.notify(len(self._coming) if self._needed else self._fetchers)
 
-    def read(self, files: Ints, starts: Ints, lengths: Ints, arena: Arena) -> FetchedSpans | None:
-        """Spans of files, copied into an arena; None: some of them are to be read from where they are."""
-        keys, spans = self._keys(files, starts, starts + lengths)
-        used = keys[lengths[spans] > 0].tolist()
-        held = self._hold(set(used))
-        if held is None:
-            return None
-        try:
-            at = np.cumsum(lengths) - lengths
-            if (total := int(lengths.sum())) > arena.buffer.size:
-                arena.grow(total, keep=0)
-            places = zip(used, spans[lengths[spans] > 0].tolist())
-            for key, span in places:
-                first = self._start(key)
-                start, stop, to = int(starts[span]), int(starts[span] + lengths[span]), int(at[span])
-                begin, end = max(start, first), min(stop, first + self.block)
-                arena.buffer[to + begin - start : to + end - start] = held[key].memory[begin - first : end - first]
-        finally:
-            self._let_go(held)
-        return FetchedSpans(arena.buffer, at, {})
+    def hold(self, files: Ints, starts: Ints, stops: Ints) -> HeldBlocks | None:
+        """The blocks in which these spans lie, those waited for that are on their way; None: they are to be read from where
+        they are."""
+        keys: set[int] = set()
+        for file, start, stop in zip(files.tolist(), starts.tolist(), stops.tolist()):
+            if stop > start:
+                keys.update(range(file << _BITS | start // self.block, (file << _BITS | (stop - 1) // self.block) + 1))
+        begun = time.monotonic()
+        held = self._hold(keys)
+        return None if held is None else HeldBlocks(self, held, time.monotonic() - begun)
 
     def _keys(self, files: Ints, starts: Ints, stops: Ints) -> tuple[Ints, Ints]:
         """The blocks in which spans lie, one span after the other, and the number of the span each is of."""
@@ -129,19 +171,21 @@ class ReadAhead:
         return (key & ((1 << _BITS) - 1)) * self.block
 
     def _hold(self, keys: Collection[int]) -> dict[int, _Block] | None:
-        """These blocks, which stay until they are let go; waits for those that are on their way."""
         if self._process != os.getpid():
             return None  # a forked child has none of the threads that fetch
         deadline = time.monotonic() + _WAIT_S
         with self._moved:
             while missing := [key for key in keys if (block := self._blocks.get(key)) is None or not block.here]:
                 asked = [key for key in missing if key not in self._blocks]
-                if any(key not in self._needed or key in self._failed for key in asked) or (asked and not self._fetchers):
+                if any(key not in self._needed for key in asked) or not self._failed.isdisjoint(missing):
+                    return None
+                if asked and not self._fetchers:
                     return None
                 if new := [key for key in asked if key not in self._urgent]:
                     self._urgent.extend(new)
-                    self._moved.notify_all()
+                    self._more.notify(len(new))
                 if time.monotonic() > deadline:
+                    self._failed.update(missing)  # for everybody who would wait next
                     return None
                 self._moved.wait(_LOOK_S)
             held = {key: self._blocks[key] for key in keys}
@@ -162,10 +206,12 @@ class ReadAhead:
         with self._moved:
             self._fetchers += 1
         try:
-            while not stop.is_set():
-                with self._moved:
+            while True:
+                with self._more:
+                    if stop.is_set():
+                        return
                     if (key := self._choose()) is None:
-                        self._moved.wait(_LOOK_S)
+                        self._more.wait(_LOOK_S)
                         continue
                 self._fetch(key)
         finally:
@@ -176,6 +222,8 @@ class ReadAhead:
                     self._coming.clear()
                     self._urgent.clear()
                     self._drop(self._blocks)
+                    for memory in self._free:
+                        _offer(memory)
                     self._free.clear()
                 self._moved.notify_all()
 
@@ -186,9 +234,10 @@ class ReadAhead:
                 key = queue[0]
                 if key not in self._blocks and key not in self._failed and key in self._needed:
                     if (memory := self._memory()) is not None:
-                        self._blocks[queue.popleft()] = _Block(memory)
+                        length = min(self.block, self._blobs[key >> _BITS].stat().size - self._start(key))
+                        self._blocks[queue.popleft()] = _Block(memory, length)
                         return key
-                    if queue is self._coming:
+                    if queue is self._coming or any(self._passing(*block) for block in self._blocks.items()):
                         return None
                     self._failed.add(key)  # who needs it reads its records
                     self._moved.notify_all()
@@ -202,21 +251,23 @@ class ReadAhead:
         if (len(self._blocks) + 1) * self.block > self._limit:
             return None
         try:
-            return _huge_pages(self.block)
-        except (MemoryError, OSError):
+            return MEMORY.take(self.block, slack=1)
+        except MemoryError:
             return None
 
     def _fetch(self, key: int) -> None:
         block, blob, start = self._blocks[key], self._blobs[key >> _BITS], self._start(key)
         try:
             view = cast(memoryview, memoryview(block.memory))  # type: ignore[arg-type]
-            blob.read_into(start, view[: blob.stat().size - start])
+            blob.read_into(start, view[: block.length])
             block.here = True
         except (StokerError, OSError):
             pass  # its records are read one by one, and say what is wrong
         finally:
             with self._moved:
-                if not block.here:
+                if block.here:
+                    self._failed.discard(key)
+                else:
                     self._failed.add(key)
                     self._free.append(self._blocks.pop(key).memory)
                 self._moved.notify_all()
@@ -227,14 +278,9 @@ class ReadAhead:
             block = self._blocks.get(key)
             if block is not None and block.here and not block.readers and key not in self._needed:
                 self._free.append(self._blocks.pop(key).memory)
+        if self._free and (self._coming or self._urgent):
+            self._more.notify(len(self._free))
 
-
-def _huge_pages(nbytes: int) -> NDArray[np.uint8]:
-    """Memory that begins where a huge page does: the system gives those in half the time."""
-    pages = mmap.mmap(-1, nbytes + _HUGE)
-    if hasattr(mmap, "MADV_HUGEPAGE"):
-        with suppress(OSError):  # a system without
-            pages.madvise(mmap.MADV_HUGEPAGE)
-    memory = np.frombuffer(pages, np.uint8)
-    first = -memory.ctypes.data % _HUGE
-    return memory[first : first + nbytes]
+    def _passing(self, key: int, block: _Block) -> bool:
+        """Whether a block goes as soon as those who read it now have done so."""
+        return block.readers > 0 and key not in self._needed

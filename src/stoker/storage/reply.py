@@ -182,7 +182,7 @@ def _final(wire: Wire, deadline: float) -> tuple[bytes, int, dict[str, str]]:
         headers, room = _headers(wire, deadline, room - len(line))
         status = int(found[2])
         if status == 101:
-            raise BrokenReply("it changes to another protocol, which nobody asked for")
+            raise BrokenReply("it changes to another protocol, which was not requested")
         if status >= 200:
             return found[1], status, headers
     raise BrokenReply(f"more than {MOST_INTERIM} times it says that the answer will follow")

@@ -40,7 +40,7 @@ _chance = random.Random()
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long to wait, and how often to try again. In all less than the loader's watchdog, so that the error names the URL."""
+    """Network timeouts and retries. Together they take less time than the loader's watchdog, so that the error names the URL."""
 
     #: to connect: to any of a host's addresses, through a proxy, with TLS
     connect_s: float = 10.0
@@ -246,7 +246,7 @@ def error_of(remote: Remote, fault: RemoteFault, place: str = "", tried: str = "
 
 
 _REMEDIES = {
-    401: "give credentials that may read it",
+    401: "use credentials that may read it",
     403: "check the spelling, that the credentials may read it, and that a signed URL has not expired",
     404: "it was there before; put it back",
     407: "put name and password into the proxy's URL: http_proxy or https_proxy=http://name:password@host:port",

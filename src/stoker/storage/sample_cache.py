@@ -75,7 +75,7 @@ class SampleCache:
     def in_memory(cls, count: int, limit: int) -> SampleCache:
         """Files of memory without a name, gone with the last process that has them."""
         if not hasattr(os, "memfd_create"):
-            raise ConfigError("cache('memory') needs files of memory, which this system has not; give it a folder instead")
+            raise ConfigError("cache('memory') needs memory files, which this system does not have; use a folder instead")
         values, index = os.memfd_create("stoker-values"), os.memfd_create("stoker-index")
         try:
             _reserve(index, count)
@@ -107,7 +107,7 @@ class SampleCache:
         except OSError as error:
             _close(*fds)
             where = os.fsdecode(error.filename or folder)
-            raise WriteError(f"cache: {where}: {_why(error)}; give it a folder that can be written to") from error
+            raise WriteError(f"cache: {where}: {_why(error)}; use a writable folder") from error
         if limit is None:
             cache.limit = cache.used + free.f_bavail * free.f_frsize // 10 * 9
         return cache
@@ -328,7 +328,9 @@ def _attach(names: tuple[str, str], which: tuple[_Identity, _Identity], count: i
         return SampleCache(fds[0], fds[1], count, limit, names)
     except OSError as error:
         _close(*fds)
-        _log.warning("cache: its files cannot be opened in a worker process (%s); this process does without", _why(error))
+        _log.warning(
+            "cache: its files cannot be opened in a worker process (%s); this process continues without the cache", _why(error)
+        )
         return None
 
 

@@ -18,7 +18,8 @@ class Notes:
     """What happened to pictures since somebody last asked, and where one of them is; and what was tried again.
 
     Seek indices that were used, and that did not fit; damaged pictures that were decoded all the same; those that Pillow decoded.
-    Samples that `cache` had, and had not.
+    Samples that `cache` had, and had not. Pictures that a GPU decoded, and those it gave back; the seconds its work was under way
+    for these, and the memory it took, added up.
     """
 
     seeks_used: int = 0
@@ -30,6 +31,10 @@ class Notes:
     retried: int = 0
     cache_hits: int = 0
     cache_misses: int = 0
+    device_images: int = 0
+    device_refused: int = 0
+    device_s: float = 0.0
+    device_bytes: int = 0
 
 
 #: nothing happened; one for all, because mostly nothing does
@@ -61,6 +66,7 @@ class Scratch:
         "_queued_s",
         "_schedule",
         "again",
+        "device",
         "slow",
         "tried_s",
     )
@@ -68,6 +74,8 @@ class Scratch:
     def __init__(self) -> None:
         #: whether the task at hand could be run again: its rows are read from the source, and no function has seen them before
         self.again = False
+        #: who decodes pictures of the task at hand on a device (`DeviceRows` of the image stage); None: nobody does
+        self.device: Any = None
         #: rows of the task at hand that took a function much longer than others: their slots, and seconds
         self.slow: list[tuple[int, float]] = []
         #: when it was last tried how long the interpreter lock takes to get

@@ -30,11 +30,11 @@ for command in (cat, create, first, pcat, proc, show, sort, split, tsv):
 def _tar() -> None:
     """Concatenate, sort, split, show tar shards, through pipes.
 
-    A sample is the files of one key: `a/b.jpg` and `a/b.cls` are the fields `jpg` and `cls` of the sample `a/b`.
+    A sample consists of the files with the same key: `a/b.jpg` and `a/b.cls` are the fields `jpg` and `cls` of the sample `a/b`.
 
     Shards are paths, globs, braces as in `train-{0000..0147}.tar`, or URLs (`http://`, `https://`, `s3://`, `gs://`), plain or
-    packed (`.tar.gz`, `.tgz`, `.tar.zst`); `-`, or none, is standard input. An archive goes to standard output, or with `-o` to a
-    file, which appears whole or not at all, its index beside it.
+    compressed (`.tar.gz`, `.tgz`, `.tar.zst`); `-`, or none, is standard input. An archive goes to standard output, or with `-o`
+    to a file, which appears complete or not at all, with its index next to it.
 
     Example: `stoker tar cat 'train-{0000..0009}.tar' --shuffle 1000 | stoker tar split -s 1e9 -o mixed`
     """

@@ -10,8 +10,8 @@ import typer
 from ...plan.seeds import key_of, mix
 from ...source.streams.tar_stream import TarSample
 
-Seed = Annotated[int, typer.Option("--seed", metavar="N", help="The same seed gives the same order.")]
-Memory = Annotated[str, typer.Option("--memory", metavar="SIZE", help="The buffer of --shuffle holds at most so many bytes.")]
+Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the shuffle: the same seed produces the same order.")]
+Memory = Annotated[str, typer.Option("--memory", metavar="SIZE", help="The buffer of --shuffle holds at most this many bytes.")]
 
 
 def shuffled(

@@ -26,7 +26,7 @@ def complain(text: str) -> None:
 def cat(
     shards: Shards = None,
     count: Count = None,
-    skip: Annotated[int, typer.Option(min=0, metavar="N", help="Leave out the first N samples.")] = 0,
+    skip: Annotated[int, typer.Option(min=0, metavar="N", help="Skip the first N samples.")] = 0,
     shuffle: Annotated[
         int, typer.Option(min=0, metavar="N", help="Shuffle within a buffer of N samples; 0 keeps the order.", show_default=True)
     ] = 0,
@@ -38,8 +38,8 @@ def cat(
 ) -> None:
     """Concatenate shards into one archive.
 
-    Samples come out as they lie, shard by shard: `--skip` leaves out the first ones, `--shuffle` mixes what follows, `-n` ends
-    it. A damaged shard ends the command with its name and the place, and then no FILE is made.
+    Samples are written in their order, shard by shard: `--skip` skips the first ones, `--shuffle` shuffles the rest, `-n` limits
+    them. A damaged shard ends the command with its name and the place, and then no FILE is made.
 
     Example: `stoker tar cat 'train-{0000..0009}.tar' -n 1000 --shuffle 500 > some.tar`
     """

@@ -28,21 +28,23 @@ _LONG = {b"key", b"field", b"path", b"text"}
 def create(
     plan: Annotated[str, typer.Argument(metavar="PLAN", help="A .csv or .tsv file; `-` is standard input.")] = "-",
     folder: Annotated[
-        Path, typer.Option("-C", "--folder", metavar="DIR", help="Where paths of the plan begin.", show_default="here")
+        Path,
+        typer.Option("-C", "--folder", metavar="DIR", help="Folder that paths in the plan are relative to.", show_default="here"),
     ] = Path(),
     format: Annotated[
-        str | None, typer.Option(metavar="csv|tsv", help="What the plan is.", show_default="by its name, else tsv")
+        str | None, typer.Option(metavar="csv|tsv", help="Format of the plan.", show_default="by its name, else tsv")
     ] = None,
     output: Output = "-",
     overwrite: Overwrite = False,
     progress: PipeProgress = None,
 ) -> None:
-    r"""Make an archive from a plan, a table of files and texts.
+    r"""Make an archive from a plan, a table of files and text.
 
-    Nothing of a plan is run, and only plain files are read. The plan has one of three forms, told apart by its first line:
+    Nothing in a plan is executed, and only regular files are read. The plan has one of three forms, distinguished by its first
+    line:
 
-    `key,field,path,text` as the first line (`path` or `text` may be left out, the order is free): a row for each field. A
-    sample's rows lie together. The content is the file at `path`, or, where that cell is empty, the `text`.
+    `key,field,path,text` as the first line (`path` or `text` may be omitted, in any order): a row for each field. The rows
+    of a sample are adjacent. The content is the file at `path` or, if that cell is empty, the `text`.
 
     `key` or `__key__`, and names of fields, as the first line: a row for each sample, a column for each field. A column named
     `@jpg` holds paths of files for the field `jpg`; any other holds the content itself. This is what `stoker tar tsv` prints.

@@ -23,19 +23,20 @@ Matches = Callable[[TarSample], bool]
 
 def first(
     shards: Shards = None,
-    key: Annotated[str | None, typer.Option(metavar="GLOB", help="Its key matches, as in `'n0144*/*'`.")] = None,
-    field: Annotated[str | None, typer.Option("-f", "--field", metavar="FIELD", help="It has this field.")] = None,
+    key: Annotated[str | None, typer.Option(metavar="GLOB", help="The key matches, for example `'n0144*/*'`.")] = None,
+    field: Annotated[str | None, typer.Option("-f", "--field", metavar="FIELD", help="The sample has this field.")] = None,
     match: Annotated[
-        str | None, typer.Option(metavar="REGEX", help="The content of --field, or of any field, holds a match.")
+        str | None, typer.Option(metavar="REGEX", help="The content of --field, or of any field, contains a match.")
     ] = None,
-    get: Annotated[str | None, typer.Option(metavar="FIELD", help="Write the bytes of this field alone, not an archive.")] = None,
+    get: Annotated[str | None, typer.Option(metavar="FIELD", help="Write only the bytes of this field, not an archive.")] = None,
     output: Output = "-",
     overwrite: Overwrite = False,
 ) -> None:
     """Find the first sample that matches, as an archive of one.
 
-    At a terminal it is shown as text instead. All conditions must hold; without any it is the first sample of all. `*` in a
-    GLOB matches slashes too; a REGEX is Python's, searched in the bytes. When nothing matches the exit status is 1.
+    At a terminal it is printed as text instead. All conditions must hold; without conditions the very first sample matches. `*`
+    in a GLOB matches slashes too; a REGEX has Python's syntax and is searched in the bytes. The exit status is 1 if nothing
+    matches.
 
     Example: `stoker tar first train-0000.tar -f cls --match '^304$' --get jpg > one.jpg`
     """

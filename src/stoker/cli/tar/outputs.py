@@ -81,7 +81,7 @@ def check_output(output: str, overwrite: bool, inputs: Sequence[str]) -> None:
     path = Path(output)
     check_writable(path)
     if path.is_file() and not overwrite:
-        raise ConfigError(f"{output}: exists already, and is left as it is; give another name, or --overwrite")
+        raise ConfigError(f"{output}: already exists and was not changed; use another name, or --overwrite")
 
 
 def _check_apart(inputs: Sequence[str]) -> None:

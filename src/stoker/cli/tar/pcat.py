@@ -26,10 +26,10 @@ _AHEAD, _AHEAD_BYTES, _STALL_S = 32, 16 << 20, 900.0
 
 def pcat(
     shards: Shards = None,
-    jobs: Annotated[int, typer.Option("-j", "--jobs", min=1, metavar="N", help="Shards read at once.")] = 8,
+    jobs: Annotated[int, typer.Option("-j", "--jobs", min=1, metavar="N", help="Shards read in parallel.")] = 8,
     count: Count = None,
     shuffle: Annotated[
-        int, typer.Option(min=0, metavar="N", help="Shuffle within a buffer of N samples, and the shards; 0 only interleaves.")
+        int, typer.Option(min=0, metavar="N", help="Shuffle the shards, and samples within a buffer of N; 0 only interleaves.")
     ] = 1000,
     seed: Seed = 0,
     memory: Memory = "2GB",
@@ -37,11 +37,11 @@ def pcat(
     overwrite: Overwrite = False,
     progress: PipeProgress = None,
 ) -> None:
-    """Concatenate and shuffle shards, several read at once.
+    """Concatenate and shuffle shards, reading several in parallel.
 
-    Of the `-j` shards that are open each gives a sample in turn, and where one ends the next takes its place; the result then
-    goes through the buffer of `--shuffle`. The order depends on the shards, `-j`, `--shuffle` and `--seed`, and never on which
-    shard was faster, so the same command gives the same archive again.
+    The `-j` open shards contribute one sample each in turn, and when one ends the next is opened; the result then goes through
+    the buffer of `--shuffle`. The order depends on the shards, `-j`, `--shuffle` and `--seed`, never on which shard was faster,
+    so the same command always produces the same archive.
 
     Example: `stoker tar pcat 's3://bucket/train-{0000..0147}.tar' -j 16 --shuffle 5000 --seed 1 | stoker tar split -o mixed`
     """

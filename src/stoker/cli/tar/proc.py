@@ -27,12 +27,19 @@ from .outputs import Output, Overwrite, archive
 
 def proc(
     command: Annotated[
-        str, typer.Option("-c", "--command", metavar="COMMAND", help="What to run, by `/bin/sh`.", show_default=False)
+        str, typer.Option("-c", "--command", metavar="COMMAND", help="The command, run by `/bin/sh`.", show_default=False)
     ],
     shards: Shards = None,
     parallel: Annotated[
         int | None,
-        typer.Option("-p", "--parallel", min=1, metavar="N", help="Samples at once.", show_default="the cores of this machine"),
+        typer.Option(
+            "-p",
+            "--parallel",
+            min=1,
+            metavar="N",
+            help="Samples processed in parallel.",
+            show_default="the cores of this machine",
+        ),
     ] = None,
     fields: Annotated[
         str | None,
@@ -40,30 +47,31 @@ def proc(
             "-f",
             "--fields",
             metavar="NAMES",
-            help="Only these fields become files; the others stay as they are.",
+            help="Only these fields become files; the others are kept unchanged.",
             show_default="all",
         ),
     ] = None,
-    timeout: Annotated[float, typer.Option(min=0.001, metavar="S", help="Seconds that a sample may take.")] = 3600.0,
+    timeout: Annotated[float, typer.Option(min=0.001, metavar="S", help="Maximum time for a sample, in seconds.")] = 3600.0,
     keep_going: Annotated[
-        bool, typer.Option("--keep-going", help="Report a sample whose command fails, leave it out, go on; the exit status is 1.")
+        bool,
+        typer.Option("--keep-going", help="If a command fails, report and drop the sample and continue; the exit status is 1."),
     ] = False,
     output: Output = "-",
     overwrite: Overwrite = False,
     progress: PipeProgress = None,
 ) -> None:
-    """Run a shell command on each sample; archive what it leaves.
+    """Run a shell command on each sample; archive the result.
 
-    The command runs in a folder of its own with the sample's fields as files: `sample.jpg`, `sample.cls`, and so on, whatever
-    the sample's key, so that one command fits all and no name comes from the data. (A field's name keeps letters, digits, `.`,
-    `_` and `-`; other characters become `_` there, and in the result what they were.) The key is in the file `__key__`.
+    The command runs in its own folder with the sample's fields as files: `sample.jpg`, `sample.cls`, and so on. The names do not
+    depend on the key, so one command fits all samples and no file name comes from the data. (In these names, characters other
+    than letters, digits, `.`, `_` and `-` become `_`; the result has the original names.) The key is in the file `__key__`.
 
-    Afterwards the files `sample.*` are the sample's fields: changed, added, or gone. Without any the sample is left out.
-    `sample-1.jpg` is the field `jpg` of one more sample whose key ends in `-1`. All other files are thrown away, and so is what
-    the command prints, unless it fails.
+    Afterwards the files `sample.*` are the fields of the sample: changed, added or removed. If there are none, the sample is
+    dropped. `sample-1.jpg` is the field `jpg` of an additional sample whose key ends in `-1`. All other files are ignored, and so
+    is the output of the command, unless it fails.
 
-    The order of the samples stays. A command that fails, with its last words, ends everything; what the command started, and
-    the folders (in `$TMPDIR`), are gone in any case, even if this program is killed.
+    The order of the samples is kept. If a command fails, everything ends with its error output. The command's processes and
+    folders (in `$TMPDIR`) are always removed, even if this program is killed.
 
     Example: `stoker tar proc -p 5 -c 'gm mogrify -resize 256x256 sample.jpg' train-0000.tar -o small-0000.tar`
     """
@@ -95,9 +103,9 @@ def proc(
                 out.write(sample)
             dropped += not made
     if dropped:
-        typer.echo(f"note: left out, because the command left no file of it: {counted(dropped, 'sample')}", err=True)
+        typer.echo(f"note: dropped, because the command left no file of it: {counted(dropped, 'sample')}", err=True)
     if failed:
-        typer.echo(f"left out, because the command failed: {counted(failed, 'sample')}", err=True)
+        typer.echo(f"dropped, because the command failed: {counted(failed, 'sample')}", err=True)
         raise typer.Exit(DATA)
 
 

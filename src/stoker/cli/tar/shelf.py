@@ -91,7 +91,9 @@ class Shelf:
         found = list(tar_samples([span, _END], name))
         if len(found) != 1:
             raise ShardChanged(
-                f"{name}: was changed while it was read; try again when nobody writes to it", shard=name, offset=place.start
+                f"{name}: was changed while it was read; try again when no other program writes to it",
+                shard=name,
+                offset=place.start,
             )
         return found[0]
 

@@ -34,12 +34,12 @@ _ESCAPES = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
 
 def show(
     shards: Shards = None,
-    count: Annotated[int, typer.Option("-n", "-c", "--count", min=0, metavar="N", help="How many samples; 0: all.")] = 10,
+    count: Annotated[int, typer.Option("-n", "-c", "--count", min=0, metavar="N", help="Number of samples; 0: all.")] = 10,
     json: AsJson = False,
 ) -> None:
-    """List samples: key, fields, sizes, and the start of texts.
+    """List samples: key, fields, sizes, and the start of text.
 
-    A row is a field; the rows of a sample follow one another. Bytes of a name that are not text are written as `\\xNN`.
+    One row per field; the rows of a sample are adjacent. Bytes of a name that are not text are written as `\\xNN`.
 
     Example: `stoker tar show train-0000.tar -n 3`
     """

@@ -25,10 +25,10 @@ Rank = Callable[[TarSample], bytes]
 
 def sort(
     shards: Shards = None,
-    by: Annotated[str, typer.Option(metavar="key|FIELD", help="What decides: the key, or the content of a field.")] = "key",
+    by: Annotated[str, typer.Option(metavar="key|FIELD", help="Sort by the key, or by the content of a field.")] = "key",
     numeric: Annotated[bool, typer.Option("--numeric", help="Compare as numbers, not as bytes.")] = False,
-    reverse: Annotated[bool, typer.Option("--reverse", help="The greatest first.")] = False,
-    shuffle: Annotated[bool, typer.Option("--shuffle", help="In random order, all samples among each other.")] = False,
+    reverse: Annotated[bool, typer.Option("--reverse", help="Sort in descending order.")] = False,
+    shuffle: Annotated[bool, typer.Option("--shuffle", help="Shuffle all samples instead of sorting them.")] = False,
     seed: Seed = 0,
     output: Output = "-",
     overwrite: Overwrite = False,
@@ -36,9 +36,9 @@ def sort(
 ) -> None:
     """Sort the samples of one or more shards.
 
-    Samples that compare equal keep their order. Sorted by key, the files of a sample that lay apart come together, so this also
-    fixes an archive whose files were not in order. The data may be larger than memory: shards that are plain files are
-    read again at random; what comes through a pipe, over a network or packed is copied to `$TMPDIR` meanwhile.
+    Samples that compare equal keep their order. Sorting by key also joins the files of a sample, so it repairs an archive whose
+    files are not in order. The data may be larger than memory: plain files are read a second time; data from a pipe, a network or
+    a compressed shard are copied to `$TMPDIR`.
 
     Example: `stoker tar sort --by cls --numeric train-0000.tar -o by-class.tar`
     """

@@ -27,28 +27,31 @@ from .outputs import encode
 def split(
     shards: Shards = None,
     size: Annotated[
-        str, typer.Option("-s", "--size", metavar="BYTES", help="No shard is larger, as in `1e9` or `500MB`.")
+        str, typer.Option("-s", "--size", metavar="BYTES", help="Maximum size of a shard, such as `1e9` or `500MB`.")
     ] = "1e9",
     samples: Annotated[
         int | None,
-        typer.Option("-n", "--samples", min=1, metavar="N", help="No shard has more samples.", show_default="any number"),
+        typer.Option(
+            "-n", "--samples", min=1, metavar="N", help="Maximum number of samples in a shard.", show_default="any number"
+        ),
     ] = None,
     output: Annotated[
-        str, typer.Option("-o", "--output", metavar="NAME", help="NAME-000000.tar and so on; or a pattern, as in `out-%04d.tar`.")
+        str,
+        typer.Option("-o", "--output", metavar="NAME", help="NAME-000000.tar and so on; or a pattern such as `out-%04d.tar`."),
     ] = "shard",
     maxshards: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Stop after N shards, and leave out the rest.", show_default="any number"),
+        typer.Option(min=1, metavar="N", help="Stop after N shards and ignore the rest.", show_default="any number"),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace shards that exist and differ.")] = False,
     progress: PipeProgress = None,
 ) -> None:
-    """Split samples into shards, each with its index beside it.
+    """Split samples into shards, each with its index.
 
-    A shard is as large as `-s` and `-n` allow; only a sample that is larger by itself makes a larger one. Shards appear whole,
-    one after another, and the same samples make the same bytes. So a run that was stopped can be started again: shards
-    that are there already are compared with what would be written, and stay. One that differs is left alone and ends the
-    command, unless `--overwrite` is given.
+    A shard is as large as `-s` and `-n` allow; only a single larger sample makes a larger shard. Shards appear complete, one
+    after another, and the same samples produce the same bytes. So you can run a stopped command again: existing shards are
+    compared with what would be written, and kept. If one differs, the command ends without changing it, unless you pass
+    `--overwrite`.
 
     Example: `find . -name '*.jpg' | tar -cf - -T - | stoker tar split -s 1e9 -o train`
     """
@@ -69,7 +72,7 @@ def split(
                 overwrite=True,  # what may be replaced, the opener decides
             )
         except _Enough:
-            typer.echo(f"note: stopped after {counted(opener.opened, 'shard')} (--maxshards); the rest is left out", err=True)
+            typer.echo(f"note: stopped after {counted(opener.opened, 'shard')} (--maxshards); the rest is ignored", err=True)
     first, last = (printable(os.fsencode(pattern.name(number))) for number in (0, opener.opened - 1))
     tell(f"{counted(opener.opened, 'shard')}, {first} to {last}" + opener.told())
 
@@ -168,6 +171,6 @@ class _ComparedFile(io.BufferedIOBase):
 
     def _differs(self) -> WriteError:
         return WriteError(
-            f"{self._told}: is there already, and differs after byte {self._size:,} from what would be written; it is left as "
+            f"{self._told}: already exists, and differs after byte {self._size:,} from what would be written; it is left as "
             "it is: give another name with -o, or --overwrite"
         )

@@ -22,23 +22,23 @@ from .tables import csv_line, tsv_line
 def tsv(
     shards: Shards = None,
     fields: Annotated[
-        str, typer.Option("-f", "--fields", metavar="NAMES", help="The columns, as in `key,cls,txt`; `key` is the sample's key.")
+        str,
+        typer.Option("-f", "--fields", metavar="NAMES", help="The columns, such as `key,cls,txt`; `key` is the sample's key."),
     ] = "key",
-    csv: Annotated[bool, typer.Option("--csv", help="Commas and quotes instead of tabs and backslashes.")] = False,
+    csv: Annotated[bool, typer.Option("--csv", help="Write CSV instead of TSV.")] = False,
     missing: Annotated[
         str | None,
-        typer.Option(metavar="TEXT", help="What stands for a field that a sample does not have.", show_default="an error"),
+        typer.Option(metavar="TEXT", help="Text for a field that a sample does not have.", show_default="an error"),
     ] = None,
-    strip: Annotated[bool, typer.Option("--strip", help="Without blanks and newlines at the ends of a cell.")] = False,
-    header: Annotated[bool, typer.Option("--header/--no-header", help="Begin with a line of the columns' names.")] = True,
+    strip: Annotated[bool, typer.Option("--strip", help="Remove leading and trailing whitespace from cells.")] = False,
+    header: Annotated[bool, typer.Option("--header/--no-header", help="Print the names of the columns first.")] = True,
     count: Count = None,
     progress: PipeProgress = None,
 ) -> None:
-    r"""Print fields as a table, a row for each sample.
+    r"""Print fields as a table, one row per sample.
 
-    TSV: a tab between cells; in a cell `\t`, `\n`, `\r` and `\\` stand for tab, newline, carriage return and backslash, and
-    every other byte is itself. `--csv`: cells that need it are quoted, and quotes in them doubled. `stoker tar create` reads
-    both back.
+    TSV has a tab between cells; in a cell `\t`, `\n`, `\r` and `\\` mean tab, newline, carriage return and backslash, and every
+    other byte is unchanged. With `--csv`, cells are quoted where necessary. `stoker tar create` reads both.
 
     Example: `stoker tar tsv 'train-*.tar' -f key,cls --strip | sort -n -k 2`
     """

@@ -148,7 +148,7 @@ class Conversion:
         for number in range(self.shards):
             path = self.names.name(number)
             if os.path.realpath(os.fsencode(path)) in inputs:
-                raise ConfigError(f"{path}: is read, and would be written; give the shards another name")
+                raise ConfigError(f"{path}: would be read and written at the same time; use another name for the shards")
             if not os.path.lexists(path):
                 continue
             shard = self._found(number, path)
@@ -158,12 +158,12 @@ class Conversion:
                 strangers.append(path)
         if strangers:
             raise WriteError(
-                f"{told_paths(strangers)} there already, and made otherwise (of other data, with other options, or not by "
-                "`stoker pack`); give another name, or --overwrite"
+                f"{told_paths(strangers)} already there, and made differently (from other data or options, or not by "
+                "`stoker pack`); use another name, or --overwrite"
             )
         if more := self.names.existing(self.shards):
             raise WriteError(
-                f"{told_paths(more)} there already, and would be read with the {counted(self.shards, 'shard')} of this run; give "
+                f"{told_paths(more)} already there, and would be read with the {counted(self.shards, 'shard')} of this run; use "
                 "another name, or delete what you do not want"
             )
         return found

@@ -39,13 +39,20 @@ from .spares import Spares
 _ROWS = 64
 
 
-def add_seeks(blob: Blob, index: ShardIndex, each: Each = map, moved: Moved = unheard) -> ShardIndex:
+def step_of(index: ShardIndex | None) -> int:
+    """MCUs between two entries of an index's seek indices, by the first of them; 0: it has none."""
+    return 0 if index is None else native.seek_step(index.tail.head(4))
+
+
+def add_seeks(
+    blob: Blob, index: ShardIndex, each: Each = map, moved: Moved = unheard, step: int = native.SEEK_STEP
+) -> ShardIndex:
     """The index of a shard with seek indices of all its JPEGs, whatever it had; everything else in it stays."""
     if not len(index):
         return replace(index, seeks={}, tail=type(index.tail)())
     source = raw_tar([blob], [index]) if index.kind == "tar" else _records(blob, index)
     names = [name for name, spec in source.fields.items() if spec == BYTES]
-    work, gathered = _Rows(source, names), {name: SeekStrings() for name in names}
+    work, gathered = _Rows(source, names, step), {name: SeekStrings() for name in names}
     sizes = np.maximum(index.length, 0).sum(axis=1)
     for rows, made in zip(_pieces(len(index)), each(work, _pieces(len(index)))):
         for name, seeks in zip(names, made):
@@ -66,8 +73,8 @@ def _records(blob: Blob, index: ShardIndex) -> Source:
 class _Rows:
     """Makes the seek indices of some samples: a list of them for each field. A sample that cannot be read has none."""
 
-    def __init__(self, source: Source, names: Sequence[str]) -> None:
-        self._source, self._names, self._make, self._spares = source, names, SeekMaker(), Spares()
+    def __init__(self, source: Source, names: Sequence[str], step: int) -> None:
+        self._source, self._names, self._make, self._spares = source, names, SeekMaker(step), Spares()
 
     def __call__(self, indices: Ints) -> list[list[bytes]]:
         with self._spares.one() as scratch:
@@ -93,13 +100,19 @@ class FolderIndex:
     kept: int
 
 
-def index_folder(folder: bytes, old: ShardIndex | None = None, each: Each = map, moved: Moved = unheard) -> FolderIndex:
+def index_folder(
+    folder: bytes,
+    old: ShardIndex | None = None,
+    each: Each = map,
+    moved: Moved = unheard,
+    step: int = native.SEEK_STEP,
+) -> FolderIndex:
     """Seek indices of all images below a folder. Files that are as `old` says, by size and time, are not read again."""
     root = folder.rstrip(b"/") + b"/"
     names, looked = list_files(root, choose_keep(ANY_IMAGE))
     if not names:
         raise SourceEmpty(f"{printable(root)}: of {counted(looked, 'file')} looked at, none has an image's extension")
-    work, strings, parts = _Files(root, names, old), SeekStrings(), []
+    work, strings, parts = _Files(root, names, old, step), SeekStrings(), []
     for part in each(work, _pieces(len(names))):
         for seek in part.seeks:
             strings.add(seek)
@@ -137,9 +150,9 @@ class _FileSeeks:
 class _Files:
     """Reads some files of a folder and makes their seek indices, or takes them from an earlier sidecar."""
 
-    def __init__(self, root: bytes, names: list[bytes], old: ShardIndex | None) -> None:
+    def __init__(self, root: bytes, names: list[bytes], old: ShardIndex | None, step: int) -> None:
         self._root, self._names, self._old = root, names, old
-        self._make, self._spares = SeekMaker(), Spares()
+        self._make, self._spares = SeekMaker(step), Spares()
         self._known: dict[bytes, int] = {}
         if old is not None and old.keys is not None:
             self._known = {key: row for row, key in enumerate(old.keys.all())}

@@ -279,7 +279,7 @@ def repeated(found: Sequence[Findings]) -> tuple[list[Problem], dict[str, list[s
             across[printable(key)] = shards
         if len(where) > len(shards):
             name, offset = where[-1]
-            reason = "another sample of this shard has the same key; the files of a sample must lie together (`stoker tar sort`)"
+            reason = "another sample of this shard has the same key; the files of a sample must be adjacent (`stoker tar sort`)"
             problems.append(Problem(printable(key), name, offset, reason))
     return problems, across
 
@@ -387,7 +387,7 @@ def _seek_trouble(data: bytes, seek: bytes, decode: bool, scratch: Scratch) -> s
         return ""
     if not data or not native.seek_fits(data, seek):
         return f"its seek index was made for another file; {_REMEDY}"
-    if decode and make_seek(data, scratch) != seek:
+    if decode and make_seek(data, scratch, native.seek_step(seek)) != seek:
         return f"its seek index is not the one that is made of it now; {_REMEDY}"
     return ""
 

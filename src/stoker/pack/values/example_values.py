@@ -108,7 +108,7 @@ def _check_json(value: Any) -> None:
             _check_json(part)
     elif value is not None and not isinstance(value, (str, int, float)):
         raise ConfigError(
-            f"a {type(value).__name__} cannot be stored; give bytes, a text, a number, an array, or lists and mappings of texts "
+            f"a {type(value).__name__} cannot be stored; use bytes, a text, a number, an array, or lists and mappings of texts "
             "and numbers"
         )
 

@@ -203,7 +203,7 @@ def _plain(value: Any) -> Any:
             return [part.decode() for part in value]
         except UnicodeDecodeError as error:
             raise ConfigError(
-                f"a list of bytes that are no UTF-8 text fits none of these formats ({error}); leave it out with --fields"
+                f"a list of bytes that are not UTF-8 text fits none of these formats ({error}); omit it with --fields"
             ) from error
     return value
 

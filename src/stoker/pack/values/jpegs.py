@@ -19,23 +19,23 @@ _JPEG = b"\xff\xd8\xff"
 _PROGRAM = native.Program()
 
 
-def make_seek(data: Bytes, scratch: Scratch) -> bytes:
+def make_seek(data: Bytes, scratch: Scratch, step: int = native.SEEK_STEP) -> bytes:
     """The seek index of a JPEG; nothing for whatever is none, or none that can have one, or is damaged."""
     if bytes(memoryview(data)[:3]) != _JPEG:  # type: ignore[arg-type]  # NumPy's arrays are buffers before Python 3.12 says so
         return b""
-    return scratch.decoder.seek_index(_PROGRAM, data)[0]
+    return scratch.decoder.seek_index(_PROGRAM, data, step)[0]
 
 
 class SeekMaker:
-    """Makes seek indices, in any number of threads at once."""
+    """Makes seek indices with an entry every `step` MCUs, in any number of threads at once."""
 
-    def __init__(self) -> None:
-        self._spares = Spares()
+    def __init__(self, step: int = native.SEEK_STEP) -> None:
+        self._spares, self._step = Spares(), step
 
     def __call__(self, data: Bytes) -> bytes:
         """See `make_seek`."""
         with self._spares.one() as scratch:
-            return make_seek(data, scratch)
+            return make_seek(data, scratch, self._step)
 
     def fields(self, fields: Any) -> dict[str, bytes]:
         """Those of the JPEGs among some fields, (name, value) each."""

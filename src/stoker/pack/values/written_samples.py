@@ -52,7 +52,7 @@ def told_sample(number: int, key: bytes | None) -> str:
 def each(samples: Iterable[Any]) -> Generator[Any, None, None]:
     """The samples one by one. An iterator made here, such as a pipeline's, is closed with this one; a user's own is not."""
     if isinstance(samples, (str, bytes)) or not hasattr(samples, "__iter__") or hasattr(samples, "keys"):
-        raise ConfigError(f"samples cannot be a {type(samples).__name__}; give an iterable of them, or a pipeline")
+        raise ConfigError(f"samples cannot be a {type(samples).__name__}; use an iterable of them, or a pipeline")
     iterator = iter(samples)
     try:
         for sample in iterator:  # noqa: UP028  `yield from` would close a user's generator too

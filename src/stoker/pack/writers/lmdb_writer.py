@@ -42,13 +42,13 @@ def write_lmdb(
 ) -> WrittenShards:
     """Write samples to an LMDB database, a single file that appears when it is complete.
 
-    `stoker.lmdb` gives them back as they were, in the same order: bytes, texts, whole numbers, 64-bit floats, arrays of any
-    dtype, and whatever JSON holds (where a tuple becomes a list). All samples must have the same fields. py-lmdb reads the file
-    too: ``lmdb.open(path, subdir=False, lock=False)``.
+    `stoker.lmdb` reads them unchanged, in the same order: bytes, text, integers, 64-bit floats, arrays of any dtype, and JSON
+    values (a tuple becomes a list). All samples must have the same fields. py-lmdb reads the file too: ``lmdb.open(path,
+    subdir=False, lock=False)``.
 
-    Keys are the samples' own, or their number in eight digits. LMDB orders records by key; so unless the keys given are
-    ascending, each gets a running number in front (``00000042-name``), which keeps the samples' order. `map_size` is how much
-    address space to begin with; it grows as needed.
+    Keys are those of the samples, or their number in eight digits. LMDB sorts records by key; unless the keys are ascending, each
+    is prefixed with a running number (``00000042-name``), which keeps the order of the samples. `map_size` is the initial address
+    space; it grows as needed.
 
     >>> import tempfile
     >>> write_lmdb(tempfile.mkdtemp() + "/train.lmdb", [{"x": 1.5, "name": "a"}, {"x": 2.5, "name": "b"}]).samples
@@ -112,9 +112,7 @@ class _Database:
         self._last = key
         key = _number_key(self._count, key) if self._numbered else key
         if len(key) > _MAX_KEY:
-            raise ConfigError(
-                f"a key of {len(key):,} bytes, and LMDB takes {_MAX_KEY}; choose shorter ones, or leave __key__ out"
-            )
+            raise ConfigError(f"a key of {len(key):,} bytes, and LMDB takes {_MAX_KEY}; choose shorter ones, or omit __key__")
         return key
 
     def _put(self, key: bytes, features: dict[str, bytes | int]) -> None:
@@ -132,7 +130,7 @@ class _Database:
             odd = sorted(found.keys() ^ self._fields.keys())[0]
             has, others = ("has", "have not") if odd in found else ("has not", "have")
             raise ConfigError(
-                f"it {has} the field {odd!r}, which those before {others}; give all the same fields, if need be None"
+                f"it {has} the field {odd!r}, which those before {others}; all samples need the same fields, None if absent"
             )
         if found == self._fields:
             return
@@ -231,7 +229,7 @@ class _LmdbFile:
             cause = self._trouble(error)
             self.abandon()
             if cause is None:
-                told = f"{self.told}: cannot be written after {self._written:,} bytes: {error}. Nothing of it is left behind"
+                told = f"{self.told}: cannot be written after {self._written:,} bytes: {error}. No part of it remains"
                 raise WriteError(told) from error
             raise write_error(cause, self.told, os.path.dirname(self.path), self._written, self._gathered) from error  # noqa: PTH120
 

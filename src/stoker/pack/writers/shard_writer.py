@@ -112,7 +112,7 @@ class Pattern:
     def __init__(self, pattern: AnyPath) -> None:
         if not isinstance(pattern, (str, bytes, os.PathLike)):
             raise ConfigError(
-                f"a {type(pattern).__name__} is not a name for shards; give a path (TarWriter takes file objects, too)"
+                f"a {type(pattern).__name__} is not a name for shards; use a path (TarWriter takes file objects, too)"
             )
         self.text = os.fsdecode(pattern)
         found = list(_NUMBER.finditer(self.text))
@@ -165,7 +165,7 @@ def write_shards(
     if names.text == "-":
         most_bytes = max_samples = None  # a pipe is one shard, however long
     if not overwrite and (there := names.existing()):
-        raise WriteError(f"{told_paths(there)} there already; give another name, or overwrite=True")
+        raise WriteError(f"{told_paths(there)} already there; use another name, or overwrite=True")
     paths: list[str] = []
     total_bytes, number = 0, 0
     writer = open_writer(names.name(0))

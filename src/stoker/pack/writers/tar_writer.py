@@ -56,12 +56,12 @@ class Encoded(NamedTuple):
 
 
 class TarWriter(ShardWriter[Encoded]):
-    """Write samples to one tar shard, which appears, whole and with its index, when the writer is closed.
+    """Write samples to one tar shard, which appears, complete and with its index, when the writer is closed.
 
     `target` is a path; or ``"-"`` for standard output, or a file object: these get no index and are not atomic. A sample is a
     mapping of field names to values with its key as ``__key__`` (numbered when missing); values are bytes, or what the field's
-    extension says: ``cls`` a number, ``json``, ``txt``, ``npy`` an array, ``jpg`` or ``png`` pixels or a Pillow image (JPEG at
-    quality 100). When the ``with`` block ends by an exception, nothing appears. An existing file is refused unless
+    extension requires: ``cls`` a number, ``json``, ``txt``, ``npy`` an array, ``jpg`` or ``png`` pixels or a Pillow image (JPEG
+    at quality 100). If the ``with`` block ends with an exception, no file appears. An existing file is an error unless
     ``overwrite=True``. For one thread at a time.
 
     `about` is JSON to go into the index, which then appears before the shard: class names as ``{"classes": [...]}``, or how the
@@ -184,13 +184,13 @@ def write_tar(
     *,
     seek: bool = False,
 ) -> WrittenShards:
-    """Write samples to tar shards, each with its index beside it.
+    """Write samples to tar shards, each with its index.
 
-    `pattern` says where the shards' number goes: ``out-{:06d}.tar``, ``out-%06d.tar``, ``out-{}.tar`` (six digits); a plain name
-    is one shard, and an error when one is not enough. A shard has at most `max_bytes` (None: no limit; a larger sample gets a
-    shard of its own) and `max_samples`. `samples` is any iterable of mappings (see `TarWriter`), or a pipeline without `batch`.
-    Every shard appears when it is full; if something fails, those before it stay. Shards that are there already are an error
-    unless ``overwrite=True``. With `seek` the indexes get seek indices of the JPEGs, which takes 0.4 ms for a photograph.
+    `pattern` has a place for the shard's number: ``out-{:06d}.tar``, ``out-%06d.tar``, ``out-{}.tar`` (six digits); a plain name
+    is one shard, and an error if one is not enough. A shard has at most `max_bytes` (None: no limit; a larger sample gets its own
+    shard) and `max_samples`. `samples` is any iterable of mappings (see `TarWriter`), or a pipeline without `batch`. Every shard
+    appears when it is full; if something fails, those before it are kept. Existing shards are an error unless ``overwrite=True``.
+    With `seek` the indexes get seek indices of the JPEGs, which takes 0.4 ms per photograph.
 
     >>> import tempfile
     >>> folder = tempfile.mkdtemp()
@@ -232,8 +232,8 @@ class _LastKey:
     def _check_new(self, key: bytes, told: str) -> None:
         if key == self._last:
             raise ConfigError(
-                f"{told}: two samples with the key {printable(key)!r} follow each other, and would be read as one; give every "
-                "sample a key of its own"
+                f"{told}: two samples with the key {printable(key)!r} follow each other, and would be read as one; every "
+                "sample needs its own key"
             )
 
     def add(self, field: bytes, start: int, length: int, crc: int | None = None) -> None:
@@ -275,7 +275,7 @@ class _Table(_LastKey):
         if self._seen is not None:
             if key in self._seen:
                 raise ConfigError(
-                    f"{told}: a sample with the key {printable(key)!r} was written before; give every sample a key of its own "
+                    f"{told}: a sample with the key {printable(key)!r} was written before; every sample needs its own key "
                     "(two samples of one key would be read as one)"
                 )
             self._seen.add(key)
@@ -375,13 +375,13 @@ def _check_key(key: bytes) -> bytes:
     """A key that every reader takes for what it is, and that leads out of no folder when the shard is unpacked."""
     parts = key.split(b"/")
     if not key:
-        raise ConfigError("an empty key; give a name, or leave __key__ out to have samples numbered")
+        raise ConfigError("an empty key; use a name, or omit __key__ to number the samples")
     if b"\0" in key or b"\n" in key:
         raise ConfigError("a key cannot hold a NUL or a newline; choose another name")
     if key[:1] == b"/":
         raise ConfigError("a key that begins with a slash would be unpacked outside of any folder; omit the slash")
     if b".." in parts or b"." in parts or b"" in parts:
-        raise ConfigError("a key with the parts '.', '..' or an empty one could be unpacked anywhere; give a plain relative name")
+        raise ConfigError("a key with the parts '.', '..' or an empty one could be unpacked anywhere; use a plain relative name")
     if b"." in parts[-1]:
         raise ConfigError(
             "the last part of a key cannot have a dot: a reader would take what follows it for the field; replace it, "

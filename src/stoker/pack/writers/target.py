@@ -108,7 +108,7 @@ class Pipe:
             while view:  # a raw stream may take less than it is given
                 done = self._stream.write(view)
                 if not done:
-                    raise WriteError(f"{self.told}: takes no more after {self._size:,} bytes; give a stream that waits")
+                    raise WriteError(f"{self.told}: takes no more after {self._size:,} bytes; use a stream that waits")
                 self._size += done
                 view = view[done:]
         except WriteError:
@@ -158,7 +158,7 @@ def _opened(target: Any, index: bool, overwrite: bool, about: Mapping[str, Any] 
         raise ConfigError(f"{target!r} takes text, and a shard is bytes; open it with 'wb', or pass its .buffer")
     if not hasattr(target, "write"):
         raise ConfigError(
-            f"a {type(target).__name__} cannot be written to; give a path, '-', or a file object open for writing bytes"
+            f"a {type(target).__name__} cannot be written to; use a path, '-', or a file object open for writing bytes"
         )
     return Pipe(target, f"<{getattr(target, 'name', type(target).__name__)}>", owned=False)
 
@@ -169,7 +169,7 @@ def _check_about(about: Mapping[str, Any]) -> None:
             raise TypeError("its names must be text")
         size = len(json.dumps(dict(about)))
     except (TypeError, ValueError, RecursionError) as error:
-        raise ConfigError(f"about={about!r}: {error}; give a mapping of names to what JSON holds") from error
+        raise ConfigError(f"about={about!r}: {error}; use a mapping of names to what JSON holds") from error
     if size > MAX_HEADER:
         raise ConfigError(f"`about` takes {size:,} bytes as JSON, and the header of an index may take {MAX_HEADER:,}; say less")
     if taken := _TAKEN & about.keys():
@@ -193,7 +193,7 @@ def _check_path(name: str | bytes) -> None:
 def _standard_output() -> Pipe:
     stream = getattr(sys.stdout, "buffer", None)
     if stream is None:
-        raise ConfigError("standard output takes no bytes here; give a path, or a file object open for writing bytes")
+        raise ConfigError("standard output takes no bytes here; use a path, or a file object open for writing bytes")
     if stream.isatty():
         raise ConfigError("a shard would fill the screen; send standard output to a file or another command: ... > out.tar")
     return Pipe(stream, "standard output", owned=False)

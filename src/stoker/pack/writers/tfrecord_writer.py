@@ -71,12 +71,12 @@ class RecordEncoder:
 
 
 class TfrecordWriter(ShardWriter[Record]):
-    """Write samples to one TFRecord file, which appears, whole and with its index, when the writer is closed.
+    """Write samples to one TFRecord file, which appears, complete and with its index, when the writer is closed.
 
-    A sample is a mapping of names to values, stored as a `tf.train.Example`: bytes and texts as bytes, whole numbers as 64-bit
-    integers, other numbers as 32-bit floats; lists and arrays of these, row by row. Bytes instead of a mapping are a record as it
-    is. `target`, `index`, `overwrite`, `about`, `seek` and leaving by an exception are as for `TarWriter`, `key` and `floats` as
-    for `write_tfrecord`.
+    A sample is a mapping of names to values, stored as a `tf.train.Example`: bytes and text as bytes, integers as 64-bit
+    integers, other numbers as 32-bit floats; lists and arrays of these, row by row. Bytes instead of a mapping are written as a
+    record unchanged. `target`, `index`, `overwrite`, `about`, `seek` and leaving by an exception are as for `TarWriter`, `key`
+    and `floats` as for `write_tfrecord`.
 
     >>> import tempfile
     >>> with TfrecordWriter(tempfile.mkdtemp() + "/train.tfrecord") as file:
@@ -179,10 +179,9 @@ def write_tfrecord(
 ) -> WrittenShards:
     """Write samples to TFRecord files, for TensorFlow or anything else that reads them.
 
-    `pattern`, `max_bytes`, `max_samples`, `overwrite` and `seek` are as for `write_tar`; what samples may hold is told at
-    `TfrecordWriter`, and a feature is of one kind in all of them. `key` names a feature to store the samples' keys in; otherwise
-    they are left out. An array of doubles that 32-bit floats do not hold exactly is an error, unless
-    ``floats="round"``.
+    `pattern`, `max_bytes`, `max_samples`, `overwrite` and `seek` are as for `write_tar`; `TfrecordWriter` describes what samples
+    may contain, and a feature has one type in all of them. `key` names a feature for the samples' keys; by default they are not
+    stored. An array of doubles that 32-bit floats cannot represent exactly is an error, unless ``floats="round"``.
 
     >>> import tempfile
     >>> folder = tempfile.mkdtemp()

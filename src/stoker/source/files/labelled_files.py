@@ -40,7 +40,7 @@ _REMEDIES = {
     errno.ENOMEM: "make it smaller",
     errno.ENOENT: "put it back, or create the pipeline again",
     errno.EACCES: "make it readable for this user",
-    errno.EISDIR: "a folder stands where a file should: move it away",
+    errno.EISDIR: "it is a folder, not a file: move it away",
     errno.EMFILE: "raise the limit of open files (ulimit -n)",
 }
 
@@ -255,7 +255,7 @@ def read_error(path: bytes, code: int, key: str, place: str = "") -> ReadError:
 def _remedy(path: bytes, code: int) -> str:
     target = link_target(path) if code == errno.ENOENT else None
     known = _REMEDIES.get(code, "check the disk and the path")
-    told = known if target is None else f"it is a link to {printable(target)}, which is not there: put that back"
+    told = known if target is None else f"it is a link to {printable(target)}, which does not exist: restore it"
     return f"{told}, or use on_error('skip')"
 
 
@@ -266,11 +266,16 @@ def _checked_root(root: AnyPath) -> bytes:
         known = seen_at("files", path) or "this is a file; for a text file of paths use stoker.filelist(...)"
         raise ConfigError(f"{told}: files() takes a folder or a list of paths, and {known}")
     if not is_folder(path):
-        raise SourceNotFound(f"{told}: there is no such folder; check the spelling, and that the disk is mounted")
+        known = "check the spelling, and that the disk is mounted"
+        if set(told) & set("*?["):
+            known = "to choose files of a folder by name, use files(FOLDER, pattern='**/*.jpg')"
+        raise SourceNotFound(f"{told}: there is no such folder; {known}")
     return inside(path)
 
 
 def _nothing(root: bytes, pattern: str, looked: int) -> str:
+    if not looked:
+        return f"{printable(root)}: there are no files in this folder; check the path, and that the disk is mounted"
     told = f"{printable(root)}: of {counted(looked, 'file')} looked at, none"
     if pattern == ANY_IMAGE and (known := seen_at("files", root)):
         return f"{printable(root)}: {known}"
@@ -288,6 +293,6 @@ def _label(found: list[bytes], root: bytes, rule: Any) -> Labels:
 
 def _stray(path: bytes) -> str:
     return (
-        f"{printable(path)} lies in no class folder, so it has no label; move it into one, or use labels=None, "
+        f"{printable(path)} is not in a class folder, so it has no label; move it into one, or use labels=None, "
         "a dict in which '.' stands for the root, or a function of the path"
     )

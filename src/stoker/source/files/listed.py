@@ -75,7 +75,7 @@ def open_listed(given: Any, labels: Any = "folder", seek: bool = True) -> Listed
     check_rule(labels, ("folder",), "files", "a list with a label for each path")
     paths = given_paths(given, "files([...])", lambda at: f"files([...]): path {at}")
     if not paths:
-        raise SourceEmpty("files([...]) was given an empty list of paths")
+        raise SourceEmpty("files([...]) got an empty list of paths")
     root = current_folder()
     labelled = None if labels is None else _label(paths, root, labels)
     files, (columns, classes) = {"image": paths}, label_column(labelled)

@@ -41,7 +41,7 @@ class VocPaths:
         if self.lines is None:
             self.names = given_paths(listed, "voc([...])", lambda at: f"voc([...]): path {at}")
             if not self.names:
-                raise SourceEmpty("voc([...]) was given an empty list of paths")
+                raise SourceEmpty("voc([...]) got an empty list of paths")
             self.text, self.title = b"\n".join(self.names), f"a list of {counted(len(self.names), 'path')}"
             places = [self._whole(name) for name in self.names]
         else:
@@ -70,7 +70,7 @@ class VocPaths:
         if len(paths) != len(places):
             raise ConfigError(
                 f"voc(annotations=[...]): {counted(len(places), 'image')} and {counted(len(paths), 'annotation')}; "
-                "give one for each image"
+                "use one for each image"
             )
         root = current_folder()
         return [joined(root, path) for path in paths]

@@ -166,7 +166,7 @@ def _npy_bytes(field: str, value: Any) -> bytes:
         array = np.asarray(value)
     except (ValueError, OverflowError) as error:
         raise ConfigError(
-            f"field {field!r}: NumPy cannot make one array of it ({error}); give rows of equal length, or store it as json"
+            f"field {field!r}: NumPy cannot make one array of it ({error}); use rows of equal length, or store it as json"
         ) from error
     if array.dtype.hasobject:
         raise ConfigError(f"field {field!r} holds Python objects (dtype {array.dtype}); use a numeric dtype")
@@ -177,7 +177,7 @@ def _npy_bytes(field: str, value: Any) -> bytes:
 
 def _number(data: bytes) -> int:
     if len(data) > MAX_DIGITS:
-        raise ValueError("a whole number is not that long")
+        raise ValueError("an integer is not that long")
     value = int(data)
     if b"_" in data:
         raise ValueError("it is not written in digits alone")  # Python takes 1_000

@@ -222,7 +222,7 @@ def _with_default(values: list[Any], default: Any, absent: Sequence[int] | Ints)
 def _remedy(name: str, feature: Feature, code: int) -> str:
     told = feature.type.__name__
     if code == 1:
-        return f"give it a default, features={{{name!r}: stoker.Feature({told}, default=...)}}, or leave it out with select()"
+        return f"set a default, features={{{name!r}: stoker.Feature({told}, default=...)}}, or drop it with select()"
     if code == 3:
         return f"for any number of values write features={{{name!r}: [{told}]}}"
     return "look at the data with `stoker show`, and name the type it has"

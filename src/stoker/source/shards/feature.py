@@ -180,7 +180,7 @@ def found_features(abouts: list[tuple[int, Mapping[str, Any]]]) -> dict[str, Fea
     for name, entry in merged.items():
         if entry["kind"] == "mixed":
             raise ConfigError(
-                f"tfrecord(): the feature {name!r} is not of one type in all records; say what to read with features={{...}}"
+                f"tfrecord(): the feature {name!r} is not of one type in all records; name the features to read: features={{...}}"
             )
     return {name: _found(entry, total) for name, entry in sorted(merged.items()) if entry["kind"] in ("bytes", "float", "int")}
 

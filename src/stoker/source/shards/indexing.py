@@ -63,7 +63,7 @@ def index_of(blob: Blob, kind: str, once: Once | None = None) -> ShardIndex:
             return found
         if not isinstance(blob, LocalBlob):
             once.warn(
-                "%s has no index beside it: reading all of it (%s) to make one, and so for every shard without an index; "
+                "%s has no index next to it: reading all of it (%s) to make one, as for every shard without an index; "
                 "`stoker index` makes them once for all readers",
                 blob.url,
                 show_bytes(blob.stat().size),
@@ -73,7 +73,7 @@ def index_of(blob: Blob, kind: str, once: Once | None = None) -> ShardIndex:
             keep_index(blob, index)
         except (ConfigError, WriteError):
             once.warn(
-                "%s: its index can be written neither beside it nor as %s, so it is made again each time, and so is every index "
+                "%s: its index can be written neither next to it nor as %s, so it is made again each time, and so is every index "
                 "that cannot be written",
                 blob.url,
                 _home_of(blob),
@@ -165,7 +165,7 @@ def check_unique(keys: Keys, members: Any, told: str) -> None:
             first, second = (int(members["header"][members["sample"] == number][0]) for number in (seen[name], row))
             raise CorruptShard(
                 f"{told}: the key {printable(name)!r} appears twice, at byte {first:,} and again at byte {second:,}; the files "
-                "of a sample must lie together: write the shard sorted (`stoker tar sort`)",
+                "of a sample must be adjacent: write the shard sorted (`stoker tar sort`)",
                 shard=told,
                 offset=second,
             )

@@ -319,7 +319,7 @@ def _tensorpack(blob: LocalBlob, table: Any, keys: _KeyList, fields: Collection[
         raise CorruptShard(f"{blob.url}: {error}", shard=blob.url) from error
     chosen = [str(number) for number in range(len(first))] if fields is None else list(fields)
     if isinstance(fields, str) or len(set(chosen)) < len(chosen) or not all(isinstance(name, str) for name in chosen):
-        raise ConfigError(f"lmdb(fields={fields!r}): give a list of names, each once")
+        raise ConfigError(f"lmdb(fields={fields!r}): must be a list of names, each only once")
     if len(chosen) != len(first):
         raise ConfigError(f"lmdb(fields={chosen}): a datapoint here has {len(first)} components")
     return _Tensorpack(dict.fromkeys(chosen, OBJECT)), np.asarray(rows, np.int64)

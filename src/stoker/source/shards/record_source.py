@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 
 from ...errors import RecordError, SourceEmpty
 from ...kernel.file_reads import Arena
-from ...kernel.records import Parsing, RecordTable, Seal, crc32c, crc32c_spans
+from ...kernel.records import Blocks, Parsing, RecordTable, Seal, crc32c, crc32c_spans
 from ...kernel.render import Boxes, RecordInput
 from ...sizes import counted, show_bytes
 from ...storage.blob import Blob
 from ...storage.cache import CachedBlob
 from ...storage.fetch import Each, fetch
 from ...storage.local import HeldFiles, LocalBlob
-from ...storage.read_ahead import ReadAhead
+from ...storage.read_ahead import HeldBlocks, ReadAhead
 from ...storage.remote import RemoteBlob
 from ...storage.scratch import Scratch
 from ...storage.traffic import Traffic
@@ -42,6 +42,7 @@ _WHOLE_SPAN, _BLOCK_SPAN = 1 << 14, 1 << 12
 #: the most samples that are foreseen where blocks are fetched ahead into memory, and how much of it they may need for themselves:
 #: blocks hold others, too, that are needed later
 _MOST_AHEAD, _AHEAD_SHARE = 1 << 15, 0.5
+_NO_FILES = np.zeros(0, np.int32)
 #: records whose sizes are compared when somebody asks for large ones: that takes a nanosecond or two for each
 _MOST_WEIGHED = 1 << 26
 
@@ -69,12 +70,16 @@ def whole(records: RecordInput, arena: Arena) -> Read:
 
 
 class _Held:
-    """Descriptors by shard, and what to give back."""
+    """Descriptors by shard, and what to give back; or blocks of shards in memory."""
 
-    __slots__ = ("_given", "fds")
+    __slots__ = ("_given", "ahead", "fds")
 
-    def __init__(self, fds: NDArray[np.int32], given: Any) -> None:
-        self.fds, self._given = fds, given
+    def __init__(self, fds: NDArray[np.int32], given: Any, ahead: HeldBlocks | None = None) -> None:
+        self.fds, self._given, self.ahead = fds, given, ahead
+
+    @property
+    def blocks(self) -> Blocks | None:
+        return None if self.ahead is None else self.ahead.blocks
 
     def add(self, shard: int, blob: Blob) -> None:
         fd = blob.hold()
@@ -85,6 +90,8 @@ class _Held:
     def release(self) -> None:
         for blob, fd in self._given:
             blob.release(fd)
+        if self.ahead is not None:
+            self.ahead.release()
 
 
 def _in_order(shards: Ints) -> list[int]:
@@ -221,6 +228,9 @@ class RecordSource(Source):
 
     def _extents(self, indices: Ints, fields: Sequence[int]) -> tuple[Ints, Ints]:
         """Where these fields of records begin and end, in their shards."""
+        if len(fields) == 1:
+            starts, lengths = self._start[indices, fields[0]], self._length[indices, fields[0]]
+            return starts, starts + np.maximum(lengths, 0)
         where = (indices[:, None], np.asarray(fields, np.int64))
         start, length = self._start[where], self._length[where]
         has = length >= 0
@@ -314,11 +324,11 @@ class RecordSource(Source):
 
     def _read(self, indices: Ints, fields: Sequence[int], scratch: Scratch, behind: int = 0) -> Read:
         """The stored fields of some records, and `behind` bytes more of each, checked against the index's checksums."""
-        held = self._hold(indices)
+        held = self._hold(indices, fields, behind)
         if held is not None:
             try:
                 columns, arena = np.asarray(fields, np.int64), scratch.arena
-                at, lengths, status = self._table.read(held.fds, indices, columns, arena, behind, LocalBlob.gap)
+                at, lengths, status = self._table.read(held.fds, indices, columns, arena, behind, LocalBlob.gap, held.blocks)
             finally:
                 held.release()
             if not status.any():
@@ -344,20 +354,21 @@ class RecordSource(Source):
         """
         known = self._seeks.get(field)
         seeks = None if known is None else known.stored(scratch)
-        held = self._hold(indices) if known is None or seeks is not None else None
+        fields = [0] if examples is not None else [self.stored.index(name) for name in names]
+        held = self._hold(indices, fields, behind) if known is None or seeks is not None else None
         if held is None:
             return None
 
         def make() -> RecordInput:
-            fields = [0] if examples is not None else [self.stored.index(name) for name in names]
             return RecordInput(
                 self._table, fields, names.index(field), scratch.arena, behind=behind, gap=LocalBlob.gap, seeks=seeks,
                 examples=examples is not None, pixels=None if examples is None else examples.pixels(field),
             )  # fmt: skip
 
         records: RecordInput = scratch.keep((self, field, names), make)
-        records.tell(held.fds, indices, boxes, parsing)
-        return Located([(records, None)], lambda _: finish(records) if records.complete else None, held.release)
+        records.tell(held.fds, indices, boxes, parsing, held.blocks)
+        waited_s = 0.0 if held.ahead is None else held.ahead.waited_s
+        return Located([(records, None)], lambda _: finish(records) if records.complete else None, held.release, waited_s)
 
     def _located_record(self, field: str, indices: Ints, scratch: Scratch, behind: int = 0) -> Located | None:
         """Records that are nothing but pictures."""
@@ -402,8 +413,12 @@ class RecordSource(Source):
         """What is wrong with a record, and where that is."""
         return RecordError(f"{self.origin(index)}: {error}")
 
-    def _hold(self, indices: Ints) -> _Held | None:
-        """Descriptors of the files these records lie in; None when some are not on this machine."""
+    def _hold(self, indices: Ints, fields: Sequence[int], behind: int) -> _Held | None:
+        """Descriptors of the files these records lie in, or their bytes in memory; None when some are not on this machine."""
+        if self._ahead is not None:
+            starts, ends = self._extents(indices, fields)
+            blocks = self._ahead.hold(self.shards_of(indices), starts, ends + behind)
+            return None if blocks is None else _Held(_NO_FILES, (), blocks)
         fds = self._files.descriptors()
         if fds is not None:
             return _Held(fds, ())
@@ -420,9 +435,7 @@ class RecordSource(Source):
         start, length = self._start[where], self._length[where]
         shards = np.broadcast_to(self.shards_of(indices)[:, None], start.shape)
         spans = np.where(length < 0, 0, length + behind).ravel()
-        got = None if self._ahead is None else self._ahead.read(shards.ravel(), start.ravel(), spans, scratch.arena)
-        if got is None:
-            got = fetch(self.blobs, shards.ravel(), start.ravel(), spans, scratch.arena, self.each)
+        got = fetch(self.blobs, shards.ravel(), start.ravel(), spans, scratch.arena, self.each)
         width = max(1, len(fields))
         errors: dict[int, Exception] = {}
         for span, error in got.errors.items():

@@ -129,6 +129,14 @@ class IndexTail:
         held = tuple(part for part in parts if part)
         return cls(sum(map(len, held)), held)
 
+    def head(self, size: int) -> bytes:
+        """Its first `size` bytes, or all of it if it is shorter."""
+        if self.blob is None:
+            return self.parts[0][:size] if self.parts else b""
+        data = bytearray(min(size, self.length))
+        self.blob.read_into(self.at, memoryview(data))
+        return bytes(data)
+
     def content(self) -> tuple[bytes, ...]:
         """All of it, for whoever writes it anew."""
         if self.blob is None:

@@ -36,7 +36,7 @@ def expand(spec: Spec, what: str, endings: tuple[str, ...]) -> list[str]:
     else:
         raise ConfigError(f"{what}() takes paths and URLs, got {type(spec).__name__}")
     if not parts:
-        raise ConfigError(f"{what}() was given an empty list of shards")
+        raise ConfigError(f"{what}() got an empty list of shards")
     found: list[str] = []
     for part in parts:
         if not isinstance(part, (str, bytes, os.PathLike)):
@@ -46,7 +46,7 @@ def expand(spec: Spec, what: str, endings: tuple[str, ...]) -> list[str]:
         for single in [text] if os.path.lexists(text) else re.split(r"::(?![^\[]*\])", text):
             found += _expand_one(single, what, endings)
             if len(found) > MAX_SHARDS:
-                raise ConfigError(f"{what}() was given more than {MAX_SHARDS:,} shards; use fewer, larger ones")
+                raise ConfigError(f"{what}() got more than {MAX_SHARDS:,} shards; use fewer, larger ones")
     return found
 
 
@@ -72,7 +72,7 @@ def _expand_one(part: str, what: str, endings: tuple[str, ...]) -> list[str]:
     if part == "-":
         return [part]
     if not part:
-        raise ConfigError(f"{what}() was given an empty name")
+        raise ConfigError(f"{what}() got an empty name")
     if is_remote(part):
         if "*" in part:
             raise ConfigError(

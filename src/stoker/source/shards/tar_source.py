@@ -121,7 +121,7 @@ class TarSource(RecordSource):
         split = f"; {others[0]} has a sample of that key too: was it split between shards?" if others else ""
         return RecordError(
             f"{self.origin(index)}: sample {key!r} has no {lacks}, only {', '.join(has)}{split}; write it again whole, leave "
-            f"the field out with select(), or give tar(..., defaults={{{names[0]!r}: ...}})"
+            f"the field out with select(), or set tar(..., defaults={{{names[0]!r}: ...}})"
         )
 
     def _holds(self, theirs: Keys, shard: int, index: int) -> bool:
@@ -192,7 +192,7 @@ def decode_column(
 def check_named(names: Collection[str], fields: Sequence[str], option: str) -> None:
     """Raise when an option names a field that is not there."""
     if isinstance(names, str):
-        raise ConfigError(f"{option}={names!r}: give a list of field names")
+        raise ConfigError(f"{option}={names!r}: must be a list of field names")
     for name in names:
         if name not in fields:
             raise ConfigError(f"{option} names the field {name!r}, but the fields here are {', '.join(fields)}")
@@ -201,9 +201,9 @@ def check_named(names: Collection[str], fields: Sequence[str], option: str) -> N
 def _check_default(name: str, value: Any, spec: FieldSpec) -> None:
     """Raise when a field cannot hold its default."""
     if spec.kind == "array" and not (isinstance(value, (int, np.integer)) and -(1 << 63) <= int(value) < 1 << 63):
-        raise ConfigError(f"tar(defaults={{{name!r}: {value!r}}}): {name!r} holds integers of 64 bits; give one")
+        raise ConfigError(f"tar(defaults={{{name!r}: {value!r}}}): {name!r} holds integers of 64 bits; use one")
     if spec is BYTES and not isinstance(value, bytes):
-        raise ConfigError(f"tar(defaults={{{name!r}: ...}}): {name!r} holds bytes; give bytes, not a {type(value).__name__}")
+        raise ConfigError(f"tar(defaults={{{name!r}: ...}}): {name!r} holds bytes; use bytes, not a {type(value).__name__}")
 
 
 def _keep(name: str, data: bytes) -> bytes:

@@ -51,7 +51,7 @@ class SeenKeys:
 
     def _twice(self, key: bytes) -> CorruptShard:
         return CorruptShard(
-            f"{self._told}: the key {printable(key)!r} appears twice; the files of a sample must lie together: write the shard "
+            f"{self._told}: the key {printable(key)!r} appears twice; the files of a sample must be adjacent: write the shard "
             "sorted (`stoker tar sort`)",
             shard=self._told,
         )

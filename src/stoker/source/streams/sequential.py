@@ -140,7 +140,7 @@ class TarStream(ShardStream):
         norm: dict[str, None] = {}  # the fields of the first sample in their order, once it is there
         if self._piped:
             if self._spent:
-                raise ConfigError("standard input has been read to its end and cannot be read again; give a file for more epochs")
+                raise ConfigError("standard input has been read to its end and cannot be read again; use a file for more epochs")
             self._spent = True
             yield self._shard(standard_input(), _STDIN, norm)
         for blob in self._blobs:

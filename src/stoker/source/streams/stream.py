@@ -79,7 +79,7 @@ class StreamSource:
     def _named(self, sample: Any, number: int) -> Mapping[str, Any]:
         """A named tuple, such as a pipeline gives, as a mapping."""
         if not hasattr(sample, "_asdict"):
-            raise ConfigError(f"{self._told(sample, f'gave as sample {number}')}; give mappings, as {{'image': ...}}")
+            raise ConfigError(f"{self._told(sample, f'gave as sample {number}')}; use mappings, as {{'image': ...}}")
         fields: Mapping[str, Any] = sample._asdict()
         return fields
 
