@@ -17,8 +17,8 @@ from .test_examples import EXAMPLES, run_python
 _STEP = re.compile(r"^step (\d+ epoch \d+ loss \d+\.\d+), [\d,]+ images/s$", re.MULTILINE)
 
 #: runs a program with one list of arguments after the other: torch takes long to import. The end of the interpreter is left out:
-#: torch keeps the threads of every process group that had a DistributedDataParallel or a profiler beside it, also a destroyed
-#: one, and on a busy machine that end aborted once. How programs end beside torch is the matter of tests/system/test_exit.py.
+#: once, on a busy machine, it aborted after all the work was done, for a reason that was not found (torch 2.13 keeps threads of a
+#: destroyed process group). So this says nothing of how the example ends; tests/system/test_exit.py says how programs do.
 _IN_TURN = """
 import json, os, runpy, sys
 program, runs = sys.argv[1:]
