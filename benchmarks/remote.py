@@ -9,8 +9,10 @@ objects of S3, from that same server (``s3-plain``) and, where it is installed, 
 
 The server runs on the same cores: `work` says what it took of them, and what the loader took, per image. By that alone, and so
 hardly by what else the machine does, `of_local_by_cpu` compares: the local loader's time on cores with the sum of both, and
-without the server's share, as if it were elsewhere. `client` compares single reads by our client with the same reads by urllib3
-(clients.py).
+without the server's share, as if it were elsewhere. ``--apart`` keeps loaders to one core, for local shards too, and servers to
+the others, as if these were another machine; what the system does for a connection, it still does on either side.
+
+`client` compares single reads by our client with the same reads by urllib3 (clients.py).
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import os
 import resource
 import shutil
 import tempfile
@@ -151,6 +154,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--part", choices=["all", "client", "epochs"], default="all", help="what to measure (default: all)")
     parser.add_argument("--stores", default="http,s3-plain,s3", help="from where (default: all)")
     parser.add_argument("--caches", default=",".join(CACHES), help="with which caches (default: all)")
+    parser.add_argument("--apart", action="store_true", help="loaders on one core, servers on the others")
     options = parser.parse_args()
     options.samples = options.samples or (64 if options.quick else 4_000)
     options.batch = options.batch or (32 if options.quick else 256)
@@ -225,6 +229,11 @@ def measure_epochs(options: argparse.Namespace) -> dict[str, Any]:
         private.mkdir()
         size = write(options, folder)
         note(f"{options.samples:,} images in shards of {size / 1e6:.0f} MB together, {options.latency:g} ms before every answer")
+        cores = sorted(os.sched_getaffinity(0))
+        if options.apart:
+            if len(cores) < 2:
+                raise SystemExit("--apart needs two cores")
+            os.sched_setaffinity(0, cores[1:])  # for servers, which are started now
         late_s, stores = options.latency / 1000, options.stores.split(",")
         if not available("s3", ("obstore",)):
             stores = [store for store in stores if store == "http"]
@@ -234,6 +243,8 @@ def measure_epochs(options: argparse.Namespace) -> dict[str, Any]:
             serving(folder, late_s) as files,
             serving_s3(folder, late_s) if "s3" in stores else nullcontext("") as moto,
         ):
+            if options.apart:
+                os.sched_setaffinity(0, cores[:1])
             servers = {store: moto if store == "s3" else files for store in stores}
             result = compare(entries(options, folder, servers, private), options.rounds)
         work = work_of(private)

@@ -16,6 +16,7 @@ import stoker
 from stoker.image import RandomResizedCrop
 from stoker.loader.look_ahead import rank_positions
 from stoker.plan.deal import Deal, StepTurns
+from stoker.source.shards import record_source
 from stoker.storage import read_ahead
 
 from ..storage.server import Server, Status
@@ -36,7 +37,7 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def server(shards: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    monkeypatch.setattr(read_ahead.ReadAhead.__init__, "__defaults__", (BLOCK,))
+    monkeypatch.setattr(record_source, "BLOCKS", (BLOCK,))
     with Server() as running:
         for path in shards.iterdir():
             running.put(f"/{path.name}", path.read_bytes())
@@ -92,6 +93,14 @@ def test_more_than_fits_is_read_in_blocks_in_a_window_and_one_by_one_else(server
         assert (
             "samples are asked for one by one: about 592 requests" in loader._explained() or "600 requests" in loader._explained()
         )
+
+
+def test_blocks_are_smaller_where_large_ones_do_not_fit(server: Server, shards: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record_source, "BLOCKS", (16 * BLOCK, BLOCK))
+    pipeline = far(server).shuffle(seed=3, window=40).batch(16)
+    assert "blocks of 1.0 MB are fetched ahead" in pipeline.explain()
+    with pipeline.loader(memory=4 * 10 * BLOCK) as loader:
+        assert "blocks of 65.5 kB are fetched ahead" in loader._explained()
 
 
 def test_resumed_in_the_middle_it_goes_on_with_the_same_batches(server: Server, shards: Path) -> None:

@@ -204,14 +204,15 @@ def test_memory_that_is_kept_is_the_systems_if_it_needs_it() -> None:
     def offered() -> int:
         return sum(int(found) << 10 for found in re.findall(r"LazyFree: +(\d+) kB", Path("/proc/self/smaps").read_text()))
 
-    blob = Remembering(0, 2 * read_ahead.BLOCK)
-    files, starts, stops = spans_of([blob], read_ahead.BLOCK)
-    ahead = ReadAhead([blob], 2 * read_ahead.BLOCK)
+    block = read_ahead.BLOCKS[0]
+    blob = Remembering(0, 2 * block)
+    files, starts, stops = spans_of([blob], block)
+    ahead = ReadAhead([blob], 2 * block, block)
     with fetching(ahead):
         ahead.foresee(files, starts, stops)
         assert read(ahead, files, starts, stops) is not None
         before = offered()
-    assert offered() >= before + 2 * read_ahead.BLOCK
+    assert offered() >= before + 2 * block
 
 
 def test_threads_that_wait_for_more_stop_at_once_when_nothing_is_foreseen(monkeypatch: pytest.MonkeyPatch) -> None:

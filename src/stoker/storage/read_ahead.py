@@ -33,12 +33,12 @@ from ..kernel.records import Blocks
 from .blob import Blob
 from .fetch import Ints
 
-#: bytes of a block
-BLOCK = 4 << 20
+#: bytes of a block: the first of these with which all that is needed at once fits. A request costs both sides, so few are better
+BLOCKS = (8 << 20, 4 << 20)
 #: the number of a block within its file is in the lower bits of its key
 _BITS = 32
 #: bytes for which blocks are fetched before anybody needs them, but no more than a quarter of the limit
-_AHEAD_BYTES = 64 << 20
+_AHEAD_BYTES = 128 << 20
 #: the longest wait for a block; then its records are read one by one
 _WAIT_S = 20.0
 #: how often those who wait look up
@@ -103,7 +103,7 @@ class HeldBlocks:
 class ReadAhead:
     """The blocks of some remote files that are needed next, at most `limit` bytes of them. For one loader."""
 
-    def __init__(self, blobs: Sequence[Blob], limit: int, block: int = BLOCK) -> None:
+    def __init__(self, blobs: Sequence[Blob], limit: int, block: int) -> None:
         self._blobs, self._limit, self.block = blobs, limit, block
         self._process = os.getpid()
         lock = threading.RLock()  # guards what follows; its owner never waits for the network

@@ -22,7 +22,7 @@ from ...storage.blob import Blob
 from ...storage.cache import CachedBlob
 from ...storage.fetch import Each, fetch
 from ...storage.local import HeldFiles, LocalBlob
-from ...storage.read_ahead import HeldBlocks, ReadAhead
+from ...storage.read_ahead import BLOCKS, HeldBlocks, ReadAhead
 from ...storage.remote import RemoteBlob
 from ...storage.scratch import Scratch
 from ...storage.traffic import Traffic
@@ -199,8 +199,10 @@ class RecordSource(Source):
             return self
         fields = self._fetched(wanted)
         count = max(1, min(_MOST_AHEAD, int(_AHEAD_SHARE * limit / max(1.0, float(self._mean[fields].sum())))))
-        indices, ahead = first(count), ReadAhead(self.blobs, limit)
-        if not ahead.holds(self.shards_of(indices), *self._extents(indices, fields)):
+        indices = first(count)
+        spans = self.shards_of(indices), *self._extents(indices, fields)
+        ahead = next((fits for block in BLOCKS if (fits := ReadAhead(self.blobs, limit, block)).holds(*spans)), None)
+        if ahead is None:
             return self
         made = copy(self)
         made._ahead, made._foreseen, made.waits = ahead, fields, False
