@@ -93,8 +93,8 @@ class Driver:
             least, greatest = c_int(), c_int()
             self._call("cuCtxGetStreamPriorityRange", byref(least), byref(greatest))
         self._least = least.value  # numbers of higher priority are lower
-        #: what was loaded by `functions`, for whoever comes next
-        self.kernels: dict[str, Kernel] | None = None
+        #: what was loaded by `functions`, for whoever comes next, by source
+        self.kernels: dict[str, dict[str, Kernel]] = {}
 
     @contextmanager
     def current(self) -> Iterator[None]:
@@ -114,6 +114,12 @@ class Driver:
                 found[name] = c_void_p()
                 self._call("cuModuleGetFunction", byref(found[name]), module, name.encode())
         return found
+
+    def launch(self, function: Kernel, grid: int, block: int, argument: bytes, stream: c_void_p | int) -> None:
+        """Queue a kernel that takes one struct on a stream, this device's or torch's; its context must be the current one."""
+        held = ctypes.create_string_buffer(argument, len(argument))
+        parameters = (c_void_p * 1)(ctypes.addressof(held))  # copied before the call returns
+        self._call("cuLaunchKernel", function, grid, 1, 1, block, 1, 1, 0, stream, parameters, None)
 
     def stream(self) -> DeviceStream:
         """A new stream of the lowest priority."""
@@ -190,9 +196,7 @@ class DeviceStream:
 
     def launch(self, function: Kernel, grid: int, block: int, argument: bytes) -> None:
         """Run a kernel that takes one struct."""
-        held = ctypes.create_string_buffer(argument, len(argument))
-        parameters = (c_void_p * 1)(ctypes.addressof(held))  # copied before the call returns
-        self._driver._call("cuLaunchKernel", function, grid, 1, 1, block, 1, 1, 0, self._stream, parameters, None)
+        self._driver.launch(function, grid, block, argument, self._stream)
 
     def _wait(self) -> float:
         driver, spent_ms = self._driver, c_float()

@@ -25,8 +25,8 @@ from ..kernel.native import Program
 from ..kernel.render import Renderer
 from ..sizes import show_bytes
 from ..storage.scratch import Scratch
-from .cuda_driver import DeviceStream, Driver, Kernel, open_driver
-from .kernel_compiler import compiled
+from .cuda_driver import DeviceStream, open_driver
+from .kernel_compiler import load_kernels
 
 Ints = NDArray[np.int64]
 
@@ -87,7 +87,7 @@ class DeviceDecoding:
         self.dtype = np.dtype(dtype).name
         self.row_bytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
         self.driver = open_driver(memory.ordinal)
-        self.functions = load_kernels(self.driver)
+        self.functions = load_kernels(self.driver, all_kernels(), OPTIONS, NAMES)
         #: the share of tasks whose pictures go to the device
         self.share = 1.0
         self._owed = 0.0
@@ -300,15 +300,3 @@ def all_kernels() -> str:
     """What is compiled: the kernels that decode, and the one that mixes."""
     mixing = (Path(__file__).parent / "kernels" / "mix_kernel.cu").read_text(encoding="utf-8")
     return kernel_source() + mixing.replace('#include "kernel_language.h"\n', "")
-
-
-def load_kernels(driver: Driver) -> dict[str, Kernel]:
-    """The kernels on a device, compiled at first use; once for each device of a process."""
-    if driver.kernels is None:
-        source = all_kernels()
-        image = compiled(source, OPTIONS, driver.capability)
-        try:
-            driver.kernels = driver.functions(image, NAMES)
-        except DeviceError:  # perhaps what was kept is of no use with this driver
-            driver.kernels = driver.functions(compiled(source, OPTIONS, driver.capability, again=True), NAMES)
-    return driver.kernels

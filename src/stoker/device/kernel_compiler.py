@@ -12,7 +12,7 @@ import hashlib
 import importlib.util
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from ctypes import byref, c_char_p, c_int, c_size_t, c_void_p
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from typing import Any
 from ..errors import DeviceError, WriteError, message_of
 from ..storage.atomic import publish
 from ..storage.home import cache_home
+from .cuda_driver import Driver, Kernel
 
 _log = logging.getLogger("stoker")
 
@@ -113,6 +114,19 @@ def compiled(source: str, options: tuple[str, ...], capability: tuple[int, int],
     if found is None:
         found = compiler.compile(source, target, options)
         _write(path, found)
+    return found
+
+
+def load_kernels(driver: Driver, source: str, options: tuple[str, ...], names: Sequence[str]) -> dict[str, Kernel]:
+    """These kernels of a source on a device, compiled at first use; once for each device of a process."""
+    found = driver.kernels.get(source)
+    if found is None:
+        image = compiled(source, options, driver.capability)
+        try:
+            found = driver.functions(image, names)
+        except DeviceError:  # perhaps what was kept is of no use with this driver
+            found = driver.functions(compiled(source, options, driver.capability, again=True), names)
+        driver.kernels[source] = found
     return found
 
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..device import Output
 from ..errors import ConfigError, DeviceError
 from ..image.fusion import passes
-from ..plan.columns import AnyStep, Step
-from ..plan.field_effects import image_spec
-from ..plan.nodes import Blend, Cached, Image, verb_of
+from ..plan.nodes import Blend, verb_of
 from ..plan.plan import Plan
 from ..sizes import counted, parse_bytes, show_bytes
 from ..source.source import Source
+from .batch_images import BatchImage, batch_images
 from .thread_count import default_threads
 
 if TYPE_CHECKING:
@@ -119,45 +117,28 @@ def device_image(plan: Plan) -> DeviceImage | str:
     """What can be decoded on a device; where nothing can, why not, in words."""
     if not plan.counted:
         return "samples are filtered, expanded or streamed on their way, so that they are not decoded into a batch's memory"
-    if plan.batch is None or plan.specs is None or plan.work.columns is None:
-        return "there is no batch()" if plan.batch is None else "a function decides which fields there are"
-    steps = plan.work.steps
-    images = [at for at, step in enumerate(steps) if isinstance(step.node, Image)]
-    if not images:
-        return "no image() decodes a field"
     found: DeviceImage | str = ""
-    for at in images:
-        found = _image_at(plan, steps, at)
+    for image in batch_images(plan):
+        found = image if isinstance(image, str) else _decoded(plan, image)
         if isinstance(found, DeviceImage):
             break
     return found
 
 
-def _image_at(plan: Plan, steps: Sequence[AnyStep], at: int) -> DeviceImage | str:
-    step: Step[Image] = steps[at]  # type: ignore[assignment]
-    node, told = step.node, repr(step.node.field)
-    given, column = step.given(node.field), step.column(node.field)
-    spec = image_spec(node, given)
-    held = step.held(node.field)
+def _decoded(plan: Plan, image: BatchImage) -> DeviceImage | str:
+    node, told = image.step.node, repr(image.step.node.field)
+    given, held = image.step.given(node.field), image.step.held(node.field)
     if given is None or given.kind != "bytes" or held is None or held.stored is None:
         return f"the field {told} does not hold JPEGs as they are stored"
-    if not spec.fixed:
-        return f"the images of {told} vary in size"
-    for later in steps[at + 1 :]:
-        if later.node.effect.whole or isinstance(later.node, Cached) or column in later.reads:
-            return f"{verb_of(later.node)}() comes after image({told}) and looks at its pixels"
-    names = [name for name, each in (plan.work.columns or {}).items() if each == column]
-    if len(names) != 1:
-        return f"the field {told} is not in the batch" if not names else f"the field {told} has several names in the batch"
     for last in plan.finishing.steps:
-        if not isinstance(last.node, Blend) or last.column(last.node.image) != names[0]:
+        if not isinstance(last.node, Blend) or last.column(last.node.image) != image.field:
             return f"{verb_of(last.node)}() comes after batch()"
     if node.lenient:
         return f"image({told}, lenient=True) decodes damaged images, too, which only the CPU does"
     for further in passes(node.ops)[1:]:
         return f"{type(further.operations[0]).__name__} comes after the crop of image({told}), and is done on the CPU"
-    shape = tuple(side for side in spec.shape if side is not None)
-    return DeviceImage(names[0], column, shape, spec.dtype, f"image({told})")
+    shape = tuple(side for side in image.spec.shape if side is not None)
+    return DeviceImage(image.field, image.step.column(node.field), shape, image.spec.dtype, f"image({told})")
 
 
 def explain_decoding(plan: Plan, decode_on: str, device_memory: int | str = DEVICE_MEMORY, workers: int | None = None) -> str:

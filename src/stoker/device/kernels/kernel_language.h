@@ -27,7 +27,7 @@ typedef unsigned long long uint64_t;
 #include <stdint.h>
 #endif
 
-#define KERNEL(name, threads) extern "C" __global__ void __launch_bounds__(threads) name(const stk_device_launch d)
+#define KERNEL_OF(argument, name, threads) extern "C" __global__ void __launch_bounds__(threads) name(const argument d)
 #define BLOCK_NUMBER blockIdx.x
 #define SHARED __shared__
 #define CONSTANT static __device__ const
@@ -61,7 +61,7 @@ SHARE void store32(void *to, uint32_t value) {
 #include <stdint.h>
 #include <string.h>
 
-#define KERNEL(name, threads) static inline void name(const stk_device_launch d, uint32_t block_number)
+#define KERNEL_OF(argument, name, threads) static inline void name(const argument d, uint32_t block_number)
 #define BLOCK_NUMBER block_number
 #define CONSTANT static const
 #define SHARE static inline
@@ -97,4 +97,7 @@ SHARE void store32(void *to, uint32_t value) {
 }
 
 #endif
+
+#define KERNEL(name, threads) KERNEL_OF(stk_device_launch, name, threads)
+
 #endif

@@ -20,12 +20,6 @@ typedef struct {
   float share;    /* of an image's own floats */
 } stk_device_mix;
 
-#if defined(__CUDACC__)
-#define MIX_KERNEL(name) extern "C" __global__ void __launch_bounds__(MIX_THREADS) name(const stk_device_mix d)
-#else
-#define MIX_KERNEL(name) static inline void name(const stk_device_mix d, uint32_t block_number)
-#endif
-
 SHARE int32_t in_box(const stk_device_mix *d, int64_t value) {
   const int64_t pixel = value % d->plane_values / d->pixel_values, y = pixel / d->width, x = pixel % d->width;
   return y >= d->top && y < d->bottom && x >= d->left && x < d->right;
@@ -50,7 +44,7 @@ SHARE void mix_floats(const stk_device_mix *d, int64_t value) {
   }
 }
 
-MIX_KERNEL(stk_mix_rows) {
+KERNEL_OF(stk_device_mix, stk_mix_rows, MIX_THREADS) {
   PHASE(MIX_THREADS) {
     const int64_t value = (int64_t)BLOCK_NUMBER * MIX_THREADS + thread;
     if (value >= d.values || (d.pasted && !in_box(&d, value))) continue;
