@@ -13,6 +13,7 @@
 
 #include "../../native/test/emulated_device.c"
 #include "mix_kernel.cu"
+#include "floats_kernel.cu"
 
 enum { NOT_INITIALIZED = 3, INVALID_VALUE = 1, INVALID_IMAGE = 200, INVALID_CONTEXT = 201, NOT_FOUND = 500, DEPTH = 8 };
 static const char mark[] = "EMULATED CUBIN ";
@@ -115,7 +116,7 @@ int cuCtxGetStreamPriorityRange(int *least, int *greatest) {
   return 0;
 }
 
-static const char mix_rows[] = "stk_mix_rows";
+static const char mix_rows[] = "stk_mix_rows", make_floats[] = "stk_make_floats";
 
 int cuModuleLoadData(void **module, const char *image) {
   BEGIN_IN_CONTEXT;
@@ -129,6 +130,10 @@ int cuModuleGetFunction(void **function, void *module, const char *name) {
   (void)module;
   if (strcmp(name, mix_rows) == 0) {
     *function = (void *)mix_rows;
+    return 0;
+  }
+  if (strcmp(name, make_floats) == 0) {
+    *function = (void *)make_floats;
     return 0;
   }
   for (size_t i = 0; i < sizeof KERNELS / sizeof *KERNELS; i++) {
@@ -148,6 +153,13 @@ int cuLaunchKernel(const char *function, unsigned gx, unsigned gy, unsigned gz, 
     memcpy(&mix, parameters[0], sizeof mix);
     if (bx != MIX_THREADS) return INVALID_VALUE;
     for (unsigned block = 0; block < gx; block++) stk_mix_rows(mix, block);
+    return 0;
+  }
+  if (function == make_floats) {
+    stk_device_floats floats;
+    memcpy(&floats, parameters[0], sizeof floats);
+    if (bx != FLOATS_THREADS) return INVALID_VALUE;
+    for (unsigned block = 0; block < gx; block++) stk_make_floats(floats, block);
     return 0;
   }
   stk_device_launch launch;

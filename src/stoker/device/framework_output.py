@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -32,6 +34,20 @@ def is_added(dtype: np.dtype[Any]) -> bool:
     return dtype.isbuiltin == 2
 
 
+@dataclass(frozen=True, slots=True)
+class PixelFloats:
+    """What becomes of pixels (rows, height, width, channels): ``pixel * scale + bias`` by channel, in planes if `planar`."""
+
+    planar: bool
+    scale: tuple[float, ...]
+    bias: tuple[float, ...]
+
+    def shape(self, pixels: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape of the floats that pixels of this shape become."""
+        rows, height, width, channels = pixels
+        return (rows, channels, height, width) if self.planar else pixels
+
+
 class Output:
     """NumPy: the slab's own arrays, as they are."""
 
@@ -59,6 +75,13 @@ class Output:
     def device_memory(self) -> DeviceMemory | None:
         """Who makes memory on the device that batches go to, for those who decode there; None: that cannot be done."""
         return None
+
+    def expect_pixels(self, fields: Mapping[str, PixelFloats]) -> bool:
+        """Whether these fields of a batch may come as pixels, uint8 with channels last, to be handed over as these floats.
+
+        If so, they do from now on. Raises a DeviceError where the device does not make floats; then nothing changes.
+        """
+        return False
 
     def hand_over(self, batch: Handed) -> Handed:
         """The batch in the form the user asked for."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,10 @@ from ..batch.batch import NamedValues
 from ..batch.tensors import as_tensors
 from ..errors import ConfigError
 from ..registry import needed
-from .framework_output import Handed, Output
+from .framework_output import Handed, Output, PixelFloats
+
+if TYPE_CHECKING:
+    from .device_floats import FloatsKernel
 
 _log = logging.getLogger("stoker")
 
@@ -68,6 +71,8 @@ class CudaOutput(TorchOutput):
     The consumer's stream waits for the copy, the consumer does not. A batch is kept here until its copy is done, so that its
     slab is not filled again before.
 
+    Pixels that become floats are copied as bytes, and the floats are made after them on the same stream.
+
     Slabs that workers in other processes see are pinned where they lie. Where the system refuses that, batches go through other
     pinned memory on their way, which takes a copy more.
     """
@@ -79,6 +84,8 @@ class CudaOutput(TorchOutput):
         self._stream = torch.cuda.Stream(device)
         self._copying: deque[tuple[Any, NamedValues]] = deque()
         self._staged = False  # whether memory could not be pinned where it lies
+        self._floats: dict[str, PixelFloats] = {}  # by field: what becomes of its pixels
+        self._kernel: FloatsKernel | None = None  # which does that
 
     def allocate(self, nbytes: int) -> NDArray[np.uint8]:
         pinned: NDArray[np.uint8] = self._torch.empty(nbytes, dtype=self._torch.uint8, pin_memory=True).numpy()
@@ -106,6 +113,13 @@ class CudaOutput(TorchOutput):
         # The program runs ahead of the device: while that has work in the stream of the model, nobody waits.
         return bool(self._torch.cuda.current_stream(self._device).query())
 
+    def expect_pixels(self, fields: Mapping[str, PixelFloats]) -> bool:
+        from .device_floats import FloatsKernel
+
+        self._kernel = FloatsKernel(self._stream.device.index)
+        self._floats = dict(fields)
+        return True
+
     def hand_over(self, batch: Handed) -> Handed:
         torch = self._torch
         while self._copying and self._copying[0][0].query():
@@ -113,7 +127,10 @@ class CudaOutput(TorchOutput):
         current = torch.cuda.current_stream(self._device)
         with torch.cuda.stream(self._stream):
             copy = partial(self._copy, user=current)
-            on_device = batch.with_values([as_tensors(torch, column, copy) for column in batch])
+            copies = {name: partial(self._make_floats, how=how, user=current) for name, how in self._floats.items()}
+            on_device = batch.with_values(
+                [as_tensors(torch, column, copies.get(name, copy)) for name, column in zip(batch._fields, batch)]
+            )
             copied = self._stream.record_event()
         current.wait_event(copied)
         self._copying.append((copied, batch))
@@ -123,11 +140,22 @@ class CudaOutput(TorchOutput):
         return TorchMemory(self._torch, self._device, self.allocate)
 
     def _copy(self, tensor: Any, user: Any) -> Any:
-        if self._staged:
-            tensor = tensor.pin_memory()
-        tensor = tensor.to(self._device, non_blocking=True)
+        tensor = self._sent(tensor)
         tensor.record_stream(user)  # its memory is the user's until the user's stream is done with it
         return tensor
+
+    def _make_floats(self, tensor: Any, how: PixelFloats, user: Any) -> Any:
+        assert self._kernel is not None
+        pixels = self._sent(tensor)  # whose memory stays with this stream, which uses it again only after the kernel
+        floats = self._torch.empty(how.shape(pixels.shape), dtype=self._torch.float32, device=pixels.device)
+        self._kernel.launch(how, pixels.shape, pixels.data_ptr(), floats.data_ptr(), self._stream.cuda_stream)
+        floats.record_stream(user)
+        return floats
+
+    def _sent(self, tensor: Any) -> Any:
+        if self._staged:
+            tensor = tensor.pin_memory()
+        return tensor.to(self._device, non_blocking=True)
 
 
 class TorchMemory:

@@ -144,10 +144,10 @@ def first_samples(plan: Plan, deal: Deal, part: StepTurns) -> Callable[[int], In
     return lambda count: order.resolve(rank_positions(0, count, order.length, dealt, part), 0)
 
 
-def explained(plan: Plan, deal: Deal | None = None, decoding: str = "") -> str:
+def explained(plan: Plan, deal: Deal | None = None, decoding: str = "", floats: str = "") -> str:
     """What a plan will do, as text: the loader's, of a rank, or that of a loader with its usual memory.
 
-    `decoding` says where images are decoded, where that was asked for.
+    `decoding` says where images are decoded, where that was asked for, `floats` where their floats are made.
     """
     if deal is None:
         found = ALONE
@@ -158,7 +158,7 @@ def explained(plan: Plan, deal: Deal | None = None, decoding: str = "") -> str:
     asked = None
     if isinstance(plan.source, Source) and plan.order is not None:
         asked = plan.source.requests(plan.wanted, first_samples(plan, deal, WHOLE))
-    return explain_plan(plan, *default_threads(plan), moves_told(plan), asked, decoding)
+    return explain_plan(plan, *default_threads(plan), moves_told(plan), asked, decoding, floats)
 
 
 def decodes(plan: Plan) -> bool:

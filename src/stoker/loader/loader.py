@@ -75,6 +75,7 @@ from .cache_review import CacheReview
 from .decode_place import DEVICE_MEMORY, decoding_of
 from .decode_watch import DecodeWatch, decode_watch
 from .epoch_iterator import EarlyStep, EpochIterator, EpochProgress, Portions, UnitSteps
+from .float_place import FloatPlace, float_place
 from .front import Flow, open_front
 from .idle_cores import IdleCores
 from .interference import Interference
@@ -187,13 +188,17 @@ class Loader:
         if pool is None:  # which reads for itself
             plan, self._ahead_bytes = reading_ahead(plan, self._deal, part, self._budget_bytes // AHEAD_SHARE)
         self._plan = plan
-        self._group = group_of(plan, ahead) if part.count == 1 or not plan.batch else 1
-        self._layout = layout_of(plan, self._group)
-        self._cache, self._lent = (cache, True) if cache is not None else (open_cache(plan, part.count), False)
-        self._work, self._fronts = compile_work(plan, self._layout, self._cache)
-        self._ahead, self._chosen = ahead, (threads, processes) != (None, None)
         elsewhere = workers_at is not None or pool is not None
         self._decoding = decoding_of(plan, self._output, decode_on, executor, threads, processes, elsewhere, device_bytes)
+        # Other programs make rows by the user's plan, and what decodes on a device makes floats there itself.
+        as_given = elsewhere or self._decoding.device is not None
+        self._floats = FloatPlace(plan) if as_given else float_place(plan, self._output)
+        made = self._floats.plan
+        self._group = group_of(made, ahead) if part.count == 1 or not plan.batch else 1
+        self._layout = layout_of(made, self._group)
+        self._cache, self._lent = (cache, True) if cache is not None else (open_cache(plan, part.count), False)
+        self._work, self._fronts = compile_work(made, self._layout, self._cache)
+        self._ahead, self._chosen = ahead, (threads, processes) != (None, None)
         if self._decoding.device is not None:
             executor, threads = self._decoding.executor, self._decoding.threads
             self._work.runner.on_device(self._decoding.step)
@@ -231,7 +236,7 @@ class Loader:
             self._executor = make_remote(workers_at, worker_keys, threads, processes, executor, plan)
         else:
             beside = self._output.beside_device
-            self._executor = make_executor(executor, threads, processes, plan, self._budget_bytes, beside, ray_address)
+            self._executor = make_executor(executor, threads, processes, made, self._budget_bytes, beside, ray_address)
         self._finalizer = weakref.finalize(self, self._executor.close)
         self._finalizer.atexit = False  # whatever runs then is stopped by the engine, all loaders at once
         policy = policy_of(self._executor, self._output, plan)
@@ -699,7 +704,7 @@ class Loader:
 
     def _explained(self) -> str:
         """What `pipeline.explain()` says."""
-        return explained(self._plan, self._deal, self._decoding.told)
+        return explained(self._plan, self._deal, self._decoding.told, self._floats.told)
 
     def explain(self, step: int, epoch: int | None = None) -> list[dict[str, Any]]:
         """Which samples, crops and seeds make batch `step` of an epoch (the present one): one mapping per row."""

@@ -16,9 +16,17 @@ from ..source.chunk import FieldSpec
 from ..source.source import Requests, Source
 
 
-def explain_plan(plan: Plan, threads: int, reason: str, moves: str, asked: Requests | None = None, decoding: str = "") -> str:
+def explain_plan(
+    plan: Plan,
+    threads: int,
+    reason: str,
+    moves: str,
+    asked: Requests | None = None,
+    decoding: str = "",
+    floats: str = "",
+) -> str:
     """Source, order, stages, batch and the memory it takes, ranks; the default number of threads, with its reason, and when
-    work moves elsewhere; what is asked of servers for each sample; where images are decoded.
+    work moves elsewhere; what is asked of servers for each sample; where images are decoded, and their floats made.
     """
     lines = [f"source   {plan.source.describe()}"]
     if isinstance(plan.source, Source):
@@ -34,6 +42,7 @@ def explain_plan(plan: Plan, threads: int, reason: str, moves: str, asked: Reque
     lines += _stages(plan, plan.stages, len(plan.segments))
     lines.append(f"batch    {_batch(plan)}")
     lines += [f"decode   {decoding}"] if decoding else []
+    lines += [f"floats   {floats}"] if floats else []
     lines.append(f"ranks    {_ranks(plan)}")
     lines.append(f"threads  {threads}: {reason}")
     lines.append(f"executor auto: {moves}")
