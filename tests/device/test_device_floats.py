@@ -64,7 +64,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, list):
         return [plain(each) for each in value]
     if isinstance(value, (torch.Tensor, np.ndarray, np.generic)):
-        array = np.asarray(value)
+        array = value.cpu().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
         return array.dtype.str, array.shape, array.tobytes()
     return value
 
@@ -173,6 +173,20 @@ def test_two_fields_of_pictures_may_both_become_floats() -> None:
         assert loader._floats.told.startswith("a, b: on the GPU")
 
 
+def test_pictures_beside_those_that_are_mixed_may_become_floats() -> None:
+    images = np.stack([picture(40, 30, seed=n) for n in range(12)])
+    pipeline = (
+        stoker.arrays(image=images, teacher=images, label=np.arange(12) % 3)
+        .image("image", RandomResizedCrop(20), Normalize(MEAN, STD), layout="chw")
+        .image("teacher", RandomResizedCrop(30), Normalize(MEAN, STD), layout="chw")
+        .batch(5)
+        .blend(MixUp(0.4, classes=3), image="image", label="label")
+    )
+    with pipeline.loader(device="cuda", threads=2) as loader:
+        assert batches(loader) == expected(pipeline)
+        assert loader._floats.told.startswith("teacher: on the GPU")
+
+
 def test_boxes_follow_their_pictures() -> None:
     images = np.stack([picture(40, 30, seed=n) for n in range(12)])
     corners = np.tile(np.array([[3, 4, 20, 30]], np.float32), (12, 1))
@@ -248,6 +262,7 @@ AS_BEFORE: dict[str, Callable[[Path], Pipeline]] = {
     "mixed": lambda root: training(root).blend(MixUp(0.4, classes=3), image="image", label="label"),
     "cached": lambda root: stoker.files(root).image("image", CenterCrop(40), ToFloat()).cache("memory").batch(7),
     "a list": lambda root: pictures(root, RandomResizedCrop(40), ToFloat()).batch(7, pad={"image": list}),
+    "filtered": lambda root: pictures(root, CenterCrop(40), ToFloat()).filter(lambda s: s["image"][0, 0, 0] > 0.3).batch(7),
     "images of any size": lambda root: pictures(root, ToFloat()).batch(7),
     "single samples": lambda root: pictures(root, RandomResizedCrop(40), ToFloat()),
 }

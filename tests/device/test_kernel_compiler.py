@@ -9,6 +9,7 @@ import pytest
 
 from stoker.device import kernel_compiler
 from stoker.device.device_decode import NAMES, all_kernels
+from stoker.device.device_floats import NAME, floats_source
 from stoker.device.kernel_compiler import Compiler, compiled
 from stoker.errors import DeviceError
 from stoker.kernel.device_load import OPTIONS
@@ -112,6 +113,7 @@ def test_the_kernels_compile_for_real_devices(target: str) -> None:
         compiler = Compiler()
     except DeviceError as error:
         pytest.skip(str(error))
-    image = compiler.compile(all_kernels(), target, OPTIONS)
-    assert image.startswith(b"\x7fELF")
-    assert all(name.encode() in image for name in NAMES)
+    for source, names in ((all_kernels(), NAMES), (floats_source(), (NAME,))):
+        image = compiler.compile(source, target, OPTIONS)
+        assert image.startswith(b"\x7fELF")
+        assert all(name.encode() in image for name in names)
