@@ -1,12 +1,13 @@
 """Does decoding on a GPU give the CPU's bytes, how many crops reach the training loop, and what does it cost the model?
 
-Five parts, of which ``--parts`` chooses:
+Six parts, of which ``--parts`` chooses:
 
-- `exact`: the SHA-256 of an epoch decoded on the CPU, on the GPU and where it is faster, with several numbers of threads and
+- `exact`: the SHA-256 of two epochs decoded on the CPU, on the GPU and where it is faster, with several numbers of threads and
   sizes of loads, and resumed in the middle; photographs as files and in shards, and generated files of all samplings, odd
   sizes and qualities, with indices of 16, 8 and 4;
-- `delivered`: crops/s through the loader by number of threads, beside nvJPEG, which decodes whole pictures (through torchvision,
-  where it is installed);
+- `stages`: microseconds of the device for each kernel and copy of a load, by the pictures in it and the step of their indices;
+- `delivered`: crops/s through the loader by number of threads, and the host's time on cores for each; beside
+  nvJPEG, which decodes whole pictures (through torchvision, where it is installed);
 - `training`: the share of the rate on synthetic data that is left beside it, and the share of time in which the GPU decodes;
 - `damage`: every single-byte change of small files, random changes of the photographs, and lying indices: the same pictures and
   errors as on the CPU;
@@ -19,12 +20,14 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import shutil
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +40,7 @@ import train_gpu
 from measure import SEED, available, make_parser, median, note, report
 from ours import OPS, SIDE
 from stoker.device import choose_output
-from stoker.device.device_decode import DeviceDecoding, LoadSize
+from stoker.device.device_decode import LOADS, DeviceDecoding, DeviceRoom, DeviceWorker, LoadSize
 from stoker.image import RandomResizedCrop
 from stoker.image.lower import lower
 from stoker.kernel.native import SEEK_STEP, Program, Spans
@@ -47,7 +50,7 @@ from stoker.pack.values.jpegs import make_seek
 from stoker.source.shards.sidecar import keep_sidecar
 from stoker.storage.scratch import Scratch
 
-PARTS = ("exact", "delivered", "training", "damage", "memory")
+PARTS = ("exact", "stages", "delivered", "training", "damage", "memory")
 #: what was asked for: crops/s by threads, and shares of the synthetic rate by model
 ASKED_RATES = {2: 150_000, 8: 250_000}
 ASKED_SHARES = {"resnet18": 0.95, "resnet50": 0.99}
@@ -68,12 +71,20 @@ def parse(words: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--changes", type=int, help="random changes of photographs (100000)")
     parser.add_argument("--training-threads", type=int, default=4, help="host threads beside a model (4)")
     parser.add_argument("--device-memory", default="2GB", help="for decoding, besides the batches (2GB)")
+    parser.add_argument("--pinned-memory", default="4GB", help="for pictures that stay there, in `kept` (4GB)")
+    parser.add_argument("--copies", type=int, help="of each photograph, so that they fit no cache of a processor (8)")
     options = parser.parse_args(words)
     options.parts = options.parts.split(",")
     options.counts = [int(count) for count in options.threads.split(",")]
     if unknown := set(options.parts) - set(PARTS):
         parser.error(f"--parts: there is no {', '.join(sorted(unknown))}; choose from {', '.join(PARTS)}")
-    for name, full, quick in (("batch", 512, 8), ("steps", 200, 2), ("generated", 3000, 12), ("changes", 100_000, 64)):
+    for name, full, quick in (
+        ("batch", 512, 8),
+        ("steps", 200, 2),
+        ("generated", 3000, 12),
+        ("changes", 100_000, 64),
+        ("copies", 8, 1),
+    ):
         setattr(options, name, getattr(options, name) or (quick if options.quick else full))
     options.rounds = 1 if options.quick else options.rounds
     return options
@@ -82,14 +93,14 @@ def parse(words: list[str] | None = None) -> argparse.Namespace:
 # ---- exact -----------------------------------------------------------------------------------------------------------------
 
 
-def epoch_hash(pipeline: stoker.Pipeline, decode_on: str, *, stop: int | None = None, **options: Any) -> tuple[str, int]:
-    """The SHA-256 over an epoch, and how many pictures the GPU decoded; resumed after `stop` batches, in another loader."""
+def epochs_hash(pipeline: stoker.Pipeline, decode_on: str, *, stop: int | None = None, **options: Any) -> tuple[str, int]:
+    """The SHA-256 over two epochs, and how many pictures the GPU decoded; resumed after `stop` batches, in another loader."""
     sha, on_gpu, state = hashlib.sha256(), 0, None
     for last in (stop, None) if stop is not None else (None,):
         with pipeline.loader(device="cuda", decode_on=decode_on, **options) as loader:
             if state is not None:
                 loader.load_state_dict(state)
-            for number, batch in enumerate(loader, 1):
+            for number, batch in chain.from_iterable(enumerate(loader, 1) for _ in range(2 if last is None else 1)):
                 for column in batch:
                     sha.update(column.cpu().numpy().tobytes())
                 if number == last:
@@ -99,26 +110,29 @@ def epoch_hash(pipeline: stoker.Pipeline, decode_on: str, *, stop: int | None = 
 
 
 def compare_hashes(what: str, pipeline: stoker.Pipeline, options: argparse.Namespace) -> dict[str, Any]:
-    """Whether an epoch has one hash, whoever decodes it."""
-    expected, _ = epoch_hash(pipeline, "cpu")
+    """Whether epochs have one hash, whoever decodes them."""
+    expected, _ = epochs_hash(pipeline, "cpu")
     steps = len(pipeline.loader(executor="inline"))
     counts = options.counts[:2] if options.quick else options.counts
     runs: dict[str, dict[str, Any]] = {f"cuda, {count} threads": {"decode_on": "cuda", "threads": count} for count in counts}
     runs |= {f"cuda, {size}": {"decode_on": "cuda", "device_memory": size} for size in ("32MB", "4GB")}
     runs |= {"auto": {"decode_on": "auto"}, "cuda, resumed": {"decode_on": "cuda", "stop": max(1, steps // 3)}}
-    found = {name: epoch_hash(pipeline, **given) for name, given in runs.items()}
+    kept = {"decode_on": "cuda", "pinned_memory": "1GB"}
+    runs |= {"kept": kept, "kept, resumed": {**kept, "stop": max(1, steps // 3)}}
+    found = {name: epochs_hash(pipeline, **given) for name, given in runs.items()}
     wrong = sorted(name for name, (sha, _) in found.items() if sha != expected)
     on_gpu = max(count for _, count in found.values())
     note(f"exact      {what:24} {len(found)} runs, {on_gpu:,} pictures on the GPU, different: {', '.join(wrong) or 'none'}")
     return {"runs": len(found), "wrong": wrong, "pictures_on_gpu": on_gpu, "sha256": expected}
 
 
-def linked(folder: Path, to: Path) -> Path:
-    """The photographs of a folder in another, with seek indices: nothing is written beside those of others."""
+def copied(folder: Path, to: Path, copies: int) -> Path:
+    """The photographs of a folder so many times in another, with seek indices."""
     to.mkdir()
-    for number, path in enumerate(data.paths_of(folder)):
-        (to / f"{number:06}.jpg").symlink_to(Path(path).resolve())
+    for number, path in enumerate(data.paths_of(folder) * copies):
+        shutil.copyfile(path, to / f"{number:06}.jpg")
     add_index(to, SEEK_STEP)
+    data.warm(data.paths_of(to))
     return to
 
 
@@ -168,15 +182,105 @@ def once(folder: Path, shards: str | None, batch: int) -> dict[str, stoker.Pipel
 # ---- how fast --------------------------------------------------------------------------------------------------------------
 
 
+def stages(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """What the device takes for each part of a load by itself, and for whole loads beside each other."""
+    photos = [Path(path).read_bytes() for path in data.paths_of(folder)]
+    scratch, found = Scratch(), {}
+    for step in (SEEK_STEP, 4):
+        seeks = [make_seek(photo, scratch, step) for photo in photos]
+        for pictures in (64, 512):
+            many = -(-pictures // len(photos))
+            told = Stages((photos * many)[:pictures], (seeks * many)[:pictures]).see(options)
+            found[f"step {step}, {pictures} pictures"] = told
+            note(f"stages     step {step:2}, {pictures:4} pictures  {told}")
+    scratch.close()
+    return found
+
+
+class Stages:
+    """Some loads of the same pictures, run again and again."""
+
+    def __init__(self, photos: list[bytes], seeks: list[bytes]) -> None:
+        self._pair = pair = Pair(2 << 30, SIDE)
+        self._count, self._host_us = len(photos), list[float]()
+        batch = pair.decoding.batch(self._count)
+        assert batch is not None
+        self._batch, self._out = batch, pair.decoding.memory.place(batch.tensor)
+        self._workers = [(DeviceWorker(pair.decoding), DeviceRoom(pair.decoding)) for _ in range(LOADS)]
+        host, spans, seek_spans = np.zeros((self._count, SIDE, SIDE, 3), np.uint8), _spans(photos), _spans(seeks)
+        for epoch, (worker, _) in enumerate(self._workers):
+            worker.load.begin(pair.program, SIDE, SIDE)
+            pair.renderer.load = worker.load
+            begun = time.thread_time()
+            pair.renderer.begin(epoch, np.arange(self._count), host)
+            pair.renderer.add(SpanInput().tell(spans, seek_spans))
+            self._host_us.append((time.thread_time() - begun) * 1e6 / self._count)
+        pair.renderer.load = None
+
+    def see(self, options: argparse.Namespace) -> dict[str, float]:
+        """Microseconds for each part of a load alone, and for a picture of loads that run beside each other, without copies."""
+        rounds = 3 if options.quick else 20
+        us: dict[str, list[float]] = {}
+        with self._pair.decoding.driver.current():
+            for _ in range(rounds):
+                for name, spent_s in self._one(*self._workers[0]).items():
+                    us.setdefault(name, []).append(spent_s * 1e6)
+            together_s = min(self._together(rounds) for _ in range(3))
+        found = {name: median(spent) for name, spent in us.items()}
+        each_us = together_s * 1e6 / self._count / LOADS / rounds
+        return {name: round(spent, 1) for name, spent in found.items()} | {
+            "together, each picture": round(each_us, 2),
+            "host, each picture": round(median(self._host_us), 2),
+        }
+
+    def _one(self, worker: DeviceWorker, room: DeviceRoom) -> dict[str, float]:
+        stream, load, base, spent = room.stream, worker.load, room.place, {}
+        with stream.work() as done:
+            for source, offset, nbytes in load.copies():
+                stream.upload(base + offset, source, nbytes)
+        spent["upload"] = done.seconds
+        with stream.work() as done:
+            for offset, nbytes in load.clears:
+                stream.clear(base + offset, nbytes)
+        spent["clear"] = done.seconds
+        for launch in load.launches(base, self._out, self._pair.decoding.row_bytes):
+            with stream.work() as done:
+                stream.launch(self._pair.decoding.functions[launch.name], launch.grid, launch.block, launch.argument)
+            spent[launch.name] = done.seconds
+        return spent
+
+    def _together(self, rounds: int) -> float:
+        for worker, room in self._workers:
+            self._one(worker, room)  # its data are there from now on
+        begun = time.perf_counter()
+        with ExitStack() as streams:
+            for _, room in self._workers:
+                streams.enter_context(room.stream.work())
+            for _ in range(rounds):
+                for worker, room in self._workers:
+                    self._queue(worker, room)
+        return time.perf_counter() - begun
+
+    def _queue(self, worker: DeviceWorker, room: DeviceRoom) -> None:
+        stream, load, base = room.stream, worker.load, room.place
+        for offset, nbytes in load.clears:
+            stream.clear(base + offset, nbytes)
+        for launch in load.launches(base, self._out, self._pair.decoding.row_bytes):
+            stream.launch(self._pair.decoding.functions[launch.name], launch.grid, launch.block, launch.argument)
+
+
 @contextmanager
 def fed(pipeline: stoker.Pipeline, place: str, threads: int, options: argparse.Namespace) -> Iterator[train_gpu.Feed]:
-    """Stoker's loader, decoding in a place; what limits it, with the share of time in which the GPU decoded, is in `why`."""
-    with pipeline.loader(device="cuda", decode_on=place, threads=threads, device_memory=options.device_memory) as loader:
+    """Stoker's loader, decoding in a place (`kept`: on the GPU, from pictures that stay in pinned memory), and what limits it."""
+    given: dict[str, Any] = {"decode_on": place, "threads": threads, "device_memory": options.device_memory}
+    if place == "kept":
+        given |= {"decode_on": "cuda", "pinned_memory": options.pinned_memory}
+    with pipeline.loader(device="cuda", **given) as loader:
 
         def told() -> str:
             stats = loader.stats()
-            share = stats.device_s / stats.elapsed_s / threads if stats.elapsed_s else 0.0
-            return f"GPU decoding {share:.4f} of the time of each of {threads} streams. {loader.why()}"
+            each_us = stats.cpu_s / max(1, stats.samples) * 1e6
+            return f"{each_us:.1f} us on a core in tasks for each picture. {loader.why()}"
 
         yield train_gpu.Feed(iter(loader), told)
 
@@ -187,8 +291,8 @@ def delivered(options: argparse.Namespace, folder: Path, shards: str | None) -> 
     feeds = {
         f"{name}, {place}, {count} threads": partial(fed, pipeline, place, count, options)
         for name, pipeline in train_gpu.pipelines(folder, shards, options.batch).items()
-        for place in ("cuda", "cpu")
-        for count in options.counts
+        for place in ("kept", "cuda", "cpu")
+        for count in (options.counts if place != "cpu" else options.counts[-1:])
     }
     found = train_gpu.in_turn(train_gpu.only_look, feeds, options, "delivered")
     found["nvjpeg_images_per_s"] = nvjpeg(folder, options)
@@ -226,7 +330,7 @@ def training(options: argparse.Namespace, folder: Path, shards: str | None) -> d
     feeds = {
         f"{name}, {place}": partial(fed, pipeline, place, options.training_threads, given)
         for name, pipeline in train_gpu.pipelines(folder, shards, given.batch).items()
-        for place in ("cuda", "cpu", "auto")
+        for place in ("kept", "cuda", "cpu", "auto")
     }
     return {model: train_gpu.train(model, feeds, given) for model in ASKED_SHARES}
 
@@ -237,23 +341,23 @@ def training(options: argparse.Namespace, folder: Path, shards: str | None) -> d
 class Pair:
     """The same pictures through the GPU and through the CPU, below any loader: encoded bytes and any index for them."""
 
-    def __init__(self, device_memory: int) -> None:
-        self.program: Program = lower((RandomResizedCrop(SMALL),), seed=SEED, streams=(1,))
+    def __init__(self, device_memory: int, side: int = SMALL) -> None:
+        self.program: Program = lower((RandomResizedCrop(side),), seed=SEED, streams=(1,))
         memory = choose_output("torch", "cuda").device_memory()
         assert memory is not None
-        self._decoding = DeviceDecoding(memory, "image", (SMALL, SMALL, 3), "uint8", LoadSize(device_memory, 1))
+        self.decoding = DeviceDecoding(memory, "image", (side, side, 3), "uint8", LoadSize(device_memory, 1))
         self._scratch = Scratch()
-        self._renderer = Renderer(self._scratch.decoder, self.program)
+        self.renderer = Renderer(self._scratch.decoder, self.program)
         self.compared = self.different = self.on_gpu = self.given_back = self.errors = 0
 
     def see(self, pictures: list[bytes], seeks: list[bytes]) -> None:
         """Compare both; `seeks` may be of other pictures."""
         positions = np.arange(len(pictures))
-        here, rows = np.zeros((len(pictures), SMALL, SMALL, 3), np.uint8), self._renderer
+        here, rows = np.zeros((len(pictures), SMALL, SMALL, 3), np.uint8), self.renderer
         rows.begin(0, positions, here)
         rows.add(_input(pictures, seeks))
         expected = rows.rows[["status", "where"]].copy()
-        host, there = np.zeros_like(here), self._decoding.batch(len(pictures))
+        host, there = np.zeros_like(here), self.decoding.batch(len(pictures))
         assert there is not None
         with there.task(0, {"image": host}, self._scratch) as task:
             task.begin(rows, self.program)
@@ -380,11 +484,11 @@ def targets(figures: dict[str, Any]) -> dict[str, tuple[float, float, bool]]:
         f"{source}, {count} threads, crops/s": (rates[name], asked, rates[name] >= asked)
         for count, asked in ASKED_RATES.items()
         for source in ("files", "indexed")
-        if (name := f"{source}, cuda, {count} threads") in rates
+        if (name := f"{source}, kept, {count} threads") in rates
     }
     for model, asked in ASKED_SHARES.items():
         for feed, share in figures.get("training", {}).get(model, {}).get("of_synthetic", {}).items():
-            if feed.endswith(", cuda"):
+            if feed.endswith((", cuda", ", kept")):
                 met[f"{model} from {feed}, of synthetic"] = share, asked, share >= asked
     if "damage" in figures:
         met["different results of damaged pictures"] = figures["damage"]["different"], 0, not figures["damage"]["different"]
@@ -414,10 +518,11 @@ def main() -> int:
     figures: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as made:
         work = Path(made)
-        folder = linked(folder, work / "photographs")
+        folder = copied(folder, work / "photographs", options.copies)
         shards = train_gpu.pack_indexed(folder, work / "shards", labels=True)
         parts = {
             "exact": lambda: exact(options, folder, shards, work),
+            "stages": lambda: stages(options, folder),
             "delivered": lambda: delivered(options, folder, shards),
             "training": lambda: training(options, folder, shards),
             "damage": lambda: damage(options, folder),

@@ -620,6 +620,7 @@ typedef struct {
   uint8_t *buffer;
   int64_t capacity;
   const uint32_t *sums;
+  int64_t *kept; /* by picture: where what a stk_keep holds of it is, 0: nothing; NULL: nothing is kept */
 } stk_stored_seeks;
 
 typedef enum {
@@ -654,6 +655,19 @@ typedef struct {
   int64_t wrong;  /* of Examples: features that are not as they should be, the image included; 0 at the start */
 } stk_input;
 
+/* Memory in which encoded pictures stay as they were first read, so that devices fetch them from there; every field has 8 bytes.
+ * Any number of threads may fill it at a time. It lives until nobody uses the numbers in `kept` any more. */
+typedef struct {
+  uint8_t *memory; /* aligned to 64 bytes */
+  int64_t capacity;
+  int64_t used; /* of it, or more where a picture found no room */
+} stk_keep;
+
+/* Bytes that a device fetches by itself: `size` bytes of the host's memory at `from`, to byte `to` of its work. */
+typedef struct {
+  int64_t from, to, size;
+} stk_fetch;
+
 /*
  * Memory in which pictures are described for a device that decodes them, to be copied there as it is; every field has 8 bytes.
  * Where pictures have one, those that a device can decode (JPEGs of one scan with a seek index, and leading operations only) are
@@ -662,7 +676,8 @@ typedef struct {
  * word that is not 0, and then the picture is to be made without a load.
  *
  * The device's memory: the first data_end bytes are those of `memory` (what lies between the descriptors, `pictures` of them, and
- * data_at means nothing); then error words, one for each picture, and coefficients, which are zeros at the start; then work.
+ * data_at means nothing); then error words, one for each picture, and coefficients, which are zeros at the start; then work,
+ * into which `fetched` runs of bytes are copied from elsewhere.
  */
 typedef struct {
   uint8_t *memory; /* aligned to 64 bytes */
@@ -675,6 +690,9 @@ typedef struct {
   int64_t errors_at, coefficients_at, work_at, device_bytes;
   int64_t blocks, work_bytes; /* blocks of coefficients; bytes of work */
   int64_t chunks, tiles;      /* blocks of threads that decode, and that transform */
+  stk_keep *keep;             /* where pictures with stored seek indices are kept from now on; NULL: nowhere */
+  stk_fetch *fetches;         /* room for most_pictures; NULL: nothing is fetched */
+  int64_t fetched;            /* how many there are */
 } stk_device_load;
 
 /* Empties a load of which memory, capacity, slots and what it holds at most are set. Returns the least capacity that it takes. */

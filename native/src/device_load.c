@@ -10,6 +10,9 @@
  *
  * A load is memory that is copied to the device as it is: descriptors, then for each picture its states and the bytes of the file
  * from the first state on. What the device needs beside that is only counted.
+ *
+ * Pictures may be kept as they were first read, with all states of their seek indices. Of these nothing is read, checked or
+ * parsed again but their headers, and the device fetches the bytes from where they are kept.
  */
 #include <string.h>
 
@@ -190,7 +193,7 @@ static int place_planes(const stk_frame *f, stk_device_picture *p, const mcus *m
     plane->columns = divide_up(high, whole) * whole - plane->low;
     plane->middle = (int32_t)columns;
     for (int32_t i = 0; i < 64; i++) plane->quant[i] = f->component[k].quant[stk_zigzag[i]];
-    columns += plane->columns;
+    columns += divide_up(plane->columns, 4) * 4;
     blocks += (int64_t)plane->blocks_x * plane->blocks_y;
     plane->samples_at = part_of(work, (int64_t)plane->blocks_x * plane->blocks_y * side * side);
     if (columns > STK_DEVICE_COLUMNS || blocks > INT32_MAX / 2 || *work > MOST_WORK) return 0;
@@ -244,6 +247,43 @@ static void copy_states(const stk_seek_table *t, const mcus *m, const stk_device
   }
 }
 
+/* ---- pictures that are kept ------------------------------------------------------------------------------------------------ */
+
+/* What is kept of a picture; its states follow, then its bytes. */
+typedef struct {
+  int64_t length;
+  stk_seek_table table;
+} kept_picture;
+
+static int64_t kept_bytes_at(int64_t states) {
+  return aligned((int64_t)sizeof(kept_picture) + states * (int64_t)sizeof(stk_seek_state), ALIGNMENT);
+}
+
+static const kept_picture *kept_at(const int64_t *kept) {
+  return (const kept_picture *)(intptr_t)__atomic_load_n(kept, __ATOMIC_ACQUIRE);
+}
+
+int64_t stk_kept_bytes(const int64_t *kept, const uint8_t **data) {
+  const kept_picture *k = kept_at(kept);
+  if (!k) return 0;
+  if (data) *data = (const uint8_t *)k + kept_bytes_at(k->table.count);
+  return k->length;
+}
+
+/* Keeps a picture of which all states are known, if there is room; another thread may do the same. */
+static void keep_picture(stk_keep *keep, const stk_frame *f, const stk_seek_table *t, int64_t *kept) {
+  const int64_t bytes_at = kept_bytes_at(t->count), size = aligned(bytes_at + f->length, ALIGNMENT);
+  if (__atomic_load_n(&keep->used, __ATOMIC_RELAXED) > keep->capacity - size) return;
+  const int64_t at = __atomic_fetch_add(&keep->used, size, __ATOMIC_RELAXED);
+  if (at > keep->capacity - size) return;
+  kept_picture *k = (kept_picture *)(void *)(keep->memory + at);
+  stk_seek_state *states = (stk_seek_state *)(void *)(k + 1);
+  *k = (kept_picture){f->length, {t->step, t->per_row, t->count, states}};
+  memcpy(states, t->states, (size_t)t->count * sizeof *states);
+  memcpy((uint8_t *)k + bytes_at, f->data, (size_t)f->length);
+  __atomic_store_n(kept, (int64_t)(intptr_t)k, __ATOMIC_RELEASE);
+}
+
 /* ---- taking a picture ------------------------------------------------------------------------------------------------------ */
 
 /* Sets what follows the data in the device's memory, for one more picture or as it is. */
@@ -256,24 +296,25 @@ static void lay_out(stk_device_load *load) {
 
 int64_t stk_load_begin(stk_device_load *load) {
   load->data_at = load->data_end = aligned(load->most_pictures * (int64_t)sizeof(stk_device_picture), ALIGNMENT);
-  load->pictures = load->blocks = load->work_bytes = load->chunks = load->tiles = load->full = 0;
+  load->pictures = load->blocks = load->work_bytes = load->chunks = load->tiles = load->full = load->fetched = 0;
   lay_out(load);
   return load->data_at;
 }
 
-/* Adds a described picture; 0: there is no room. */
-static int add(stk_device_load *load, const stk_frame *f, const stk_seek_table *t, const mcus *m, const range *r, int64_t work,
-               stk_device_picture *p) {
+/* Adds a described picture; 0: there is no room. One that is `kept` needs none for its bytes, which are fetched. */
+static int add(stk_device_load *load, const stk_frame *f, const stk_seek_table *t, const mcus *m, const range *r, int kept,
+               int64_t work, stk_device_picture *p) {
   stk_device_load next = *load;
   const int64_t states = r->states * (int64_t)sizeof(stk_device_state), length = p->length;
   const int64_t blocks = (int64_t)p->columns * p->rows * p->kept, segments = (int64_t)p->segments * p->rows;
   p->states = load->data_end - load->data_at;
-  p->bytes = aligned(p->states + states, PART);
+  p->fetched = kept;
+  p->bytes = kept ? part_of(&work, length) : aligned(p->states + states, PART);
   p->coefficients = load->blocks;
   p->work = load->work_bytes;
   p->first_chunk = (int32_t)load->chunks;
   p->first_tile = (int32_t)load->tiles;
-  next.data_end = p->bytes + load->data_at + aligned(length, PART);
+  next.data_end = load->data_at + (kept ? aligned(p->states + states, PART) : p->bytes + aligned(length, PART));
   next.pictures++;
   next.blocks += blocks;
   next.work_bytes += work;
@@ -284,11 +325,14 @@ static int add(stk_device_load *load, const stk_frame *f, const stk_seek_table *
       next.chunks > INT32_MAX || next.tiles > INT32_MAX) {
     return 0;
   }
-  uint8_t *data = load->memory + load->data_end;
+  uint8_t *data = load->memory + load->data_end, *bytes = load->memory + load->data_at + p->bytes;
   copy_states(t, m, p, r, (stk_device_state *)(void *)data);
-  uint8_t *bytes = load->memory + load->data_at + p->bytes;
-  memcpy(bytes, f->data + r->begin, (size_t)length);
-  memset(bytes + length, 0, (size_t)(load->memory + next.data_end - bytes - length));
+  if (kept) {
+    load->fetches[next.fetched++] = (stk_fetch){(int64_t)(intptr_t)(f->data + r->begin), p->work + p->bytes, length};
+  } else {
+    memcpy(bytes, f->data + r->begin, (size_t)length);
+    memset(bytes + length, 0, (size_t)(load->memory + next.data_end - bytes - length));
+  }
   memcpy(load->memory + load->pictures * (int64_t)sizeof *p, p, sizeof *p);
   load->slots[load->pictures] = p->slot;
   *load = next;
@@ -308,7 +352,9 @@ stk_load_answer stk_load_take(stk_pictures *to, const stk_subject *s, int64_t sl
   reach reaches[STK_DEVICE_PLANES];
   stk_device_picture p;
   range r;
-  if (from->seek_length <= 0 || !program_fits(program)) return STK_LOAD_DECLINES;
+  stk_keep *keep = from->kept ? to->load->keep : NULL;
+  const kept_picture *kept = from->kept && !from->seek_length ? kept_at(from->kept) : NULL;
+  if ((from->seek_length <= 0 && !kept) || !program_fits(program)) return STK_LOAD_DECLINES;
   stk_row_clear(row);
   if (stk_markers_admit(program, from->data, from->length, &markers, row) != STK_OK) return STK_LOAD_DECLINES;
   stk_geometry(s, markers.info.width, markers.info.height);
@@ -323,22 +369,26 @@ stk_load_answer stk_load_take(stk_pictures *to, const stk_subject *s, int64_t sl
   describe_planes(f, program, row, &p, reaches, &work);
   const mcus m = mcus_of(f, row, &p, reaches);
   const int32_t usual = stk_rows_wanted(f, row), rows = m.last_y + 1 > usual ? m.last_y + 1 : usual;
-  if (!describe_codes(f, &p) || !place_planes(f, &p, &m, reaches, &work) ||
-      !stk_seek_read(j, from->seek, from->seek_length, rows, &table) || !find_range(f, &table, &m, &p, &r)) {
+  if (!describe_codes(f, &p) || !place_planes(f, &p, &m, reaches, &work)) return STK_LOAD_DECLINES;
+  if (kept) {
+    table = kept->table;
+  } else if (!stk_seek_read(j, from->seek, from->seek_length, keep ? f->mcus_y : rows, &table)) {
     return STK_LOAD_DECLINES;
   }
+  if (!find_range(f, &table, &m, &p, &r)) return STK_LOAD_DECLINES;
   p.slot = slot;
   memcpy(p.dest, row->dest, sizeof p.dest);
   p.upside_down = (row->flip & STK_FLIP_Y) != 0;
   p.found_at = part_of(&work, 2 * (int64_t)sizeof(uint32_t));
-  p.clean_at = part_of(&work, p.length / 4 * 4 + 4);
+  p.clean_at = part_of(&work, aligned(p.length / 4 * 4 + 4, 16));
   p.before_at = part_of(&work, ((int64_t)p.length + STK_DEVICE_PIECE - 1) / STK_DEVICE_PIECE * (int64_t)sizeof(uint32_t));
   if (work > MOST_WORK) return STK_LOAD_DECLINES;
-  if (!add(to->load, f, &table, &m, &r, work, &p)) {
+  if (!add(to->load, f, &table, &m, &r, kept != NULL, work, &p)) {
     if (to->load->pictures == 0) return STK_LOAD_DECLINES;
     to->load->full = 1;
     return STK_LOAD_FULL;
   }
+  if (keep && !kept_at(from->kept)) keep_picture(keep, f, &table, from->kept);
   row->decoder = STK_DEVICE;
   row->seek = STK_SEEK_USED;
   return STK_LOAD_TAKES;

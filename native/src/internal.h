@@ -56,10 +56,11 @@ static inline uint64_t stk_u64(const uint8_t *at) {
 int32_t stk_read_span(int fd, uint8_t *to, int64_t length, int64_t offset);
 
 /* `stk_read_records`, but what `stk_in_place` finds of column fields[in_place] is checked where it lies and not copied: its place
- * in the buffer is undefined. -1: all is copied. */
+ * in the buffer is undefined. What of that column is known to be kept (kept[record] is not 0) is not read, and has the length -1;
+ * kept may be NULL. in_place -1: all is copied. */
 stk_status stk_find_records(const stk_records *table, const int64_t *indices, int64_t count, const int64_t *fields, int64_t width,
-                            int64_t in_place, int64_t behind, int64_t gap, uint8_t *buffer, int64_t capacity, int64_t *at,
-                            int64_t *lengths, int32_t *status, int64_t *needed);
+                            int64_t in_place, const int64_t *kept, int64_t behind, int64_t gap, uint8_t *buffer, int64_t capacity,
+                            int64_t *at, int64_t *lengths, int32_t *status, int64_t *needed);
 
 /* Where a field of a record lies, and `behind` bytes more: whole in one block of the table; NULL: it does not. */
 const uint8_t *stk_in_place(const stk_records *table, int64_t record, int64_t field, int64_t behind);
@@ -694,7 +695,11 @@ typedef struct {
   int64_t length;
   const uint8_t *seek;
   int64_t seek_length;
+  int64_t *kept; /* where it is noted what is kept of it; NULL: nothing may be */
 } stk_encoded;
+
+/* What `kept` says is kept of a picture: its bytes, with all states of its seek index; 0: nothing. */
+int64_t stk_kept_bytes(const int64_t *kept, const uint8_t **data);
 
 /* Make the picture of row `slot`; box is NULL where no operation asks for it. 0: there is a load, it takes the picture, and it
  * has no room; nothing was done. */

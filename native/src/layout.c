@@ -28,6 +28,9 @@
 #define F15(t, a, ...) FIELD(t, a), F14(t, __VA_ARGS__)
 #define F16(t, a, ...) FIELD(t, a), F15(t, __VA_ARGS__)
 #define F17(t, a, ...) FIELD(t, a), F16(t, __VA_ARGS__)
+#define F18(t, a, ...) FIELD(t, a), F17(t, __VA_ARGS__)
+#define F19(t, a, ...) FIELD(t, a), F18(t, __VA_ARGS__)
+#define F20(t, a, ...) FIELD(t, a), F19(t, __VA_ARGS__)
 
 static const stk_field LAYOUT[] = {
     STRUCT(stk_records),
@@ -67,15 +70,19 @@ static const stk_field LAYOUT[] = {
     STRUCT(stk_reading),
     F14(stk_reading, table, fields, width, behind, gap, image, at, lengths, status, wanted, n_wanted, cells, bad, pixels),
     STRUCT(stk_stored_seeks),
-    F4(stk_stored_seeks, table, buffer, capacity, sums),
+    F5(stk_stored_seeks, table, buffer, capacity, sums, kept),
     STRUCT(stk_input),
     F12(stk_input, kind, count, which, slots, boxes, from, seeks, buffer, capacity, needed, done, wrong),
     STRUCT(stk_pictures),
     F15(stk_pictures, decoder, program, count, positions, epoch, out_width, out_height, out, out_stride, rows, bad, read_ns,
         read_cpu_ns, read_bytes, load),
+    STRUCT(stk_keep),
+    F3(stk_keep, memory, capacity, used),
+    STRUCT(stk_fetch),
+    F3(stk_fetch, from, to, size),
     STRUCT(stk_device_load),
-    F17(stk_device_load, memory, capacity, slots, most_pictures, most_device_bytes, pictures, full, data_at, data_end, errors_at,
-        coefficients_at, work_at, device_bytes, blocks, work_bytes, chunks, tiles),
+    F20(stk_device_load, memory, capacity, slots, most_pictures, most_device_bytes, pictures, full, data_at, data_end, errors_at,
+        coefficients_at, work_at, device_bytes, blocks, work_bytes, chunks, tiles, keep, fetches, fetched),
     STRUCT(stk_device_picture),
     STRUCT(stk_device_launch),
     F15(stk_device_launch, pictures, data, errors, coefficients, work, out, out_stride, count, out_width, out_height, channels,

@@ -178,12 +178,13 @@ static int blocks_sensible(const stk_file_blocks *blocks) {
 stk_status stk_read_records(const stk_records *table, const int64_t *indices, int64_t count, const int64_t *fields, int64_t width,
                             int64_t behind, int64_t gap, uint8_t *buffer, int64_t capacity, int64_t *at, int64_t *lengths,
                             int32_t *status, int64_t *needed) {
-  return stk_find_records(table, indices, count, fields, width, -1, behind, gap, buffer, capacity, at, lengths, status, needed);
+  return stk_find_records(table, indices, count, fields, width, -1, NULL, behind, gap, buffer, capacity, at, lengths, status,
+                          needed);
 }
 
 stk_status stk_find_records(const stk_records *table, const int64_t *indices, int64_t count, const int64_t *fields, int64_t width,
-                            int64_t in_place, int64_t behind, int64_t gap, uint8_t *buffer, int64_t capacity, int64_t *at,
-                            int64_t *lengths, int32_t *status, int64_t *needed) {
+                            int64_t in_place, const int64_t *kept, int64_t behind, int64_t gap, uint8_t *buffer, int64_t capacity,
+                            int64_t *at, int64_t *lengths, int32_t *status, int64_t *needed) {
   if (!table || count < 0 || width < 0 || behind < 0 || gap < 0 || capacity < 0 || table->files < 1) return STK_ARGUMENT;
   if (table->seal < STK_SEAL_TABLE || table->seal > STK_SEAL_FRONT) return STK_ARGUMENT;
   if ((table->seal == STK_SEAL_AFTER && behind < 4) || (table->seal == STK_SEAL_FRONT && !table->crc)) return STK_ARGUMENT;
@@ -202,6 +203,7 @@ stk_status stk_find_records(const stk_records *table, const int64_t *indices, in
   for (int64_t span = 0; span < count * width; span++) { /* where everything goes, before anything is read */
     const int64_t cell = cell_of(&asked, span);
     lengths[span] = table->length[cell], at[span] = 0, status[span] = 0;
+    if (kept && span % width == in_place && stk_kept_bytes(&kept[indices[span / width]], NULL)) lengths[span] = -1;
     if (lengths[span] < 0) continue;
     const int64_t file = file_of(table, indices[span / width]);
     if (place(&plan, file, table->start[cell], lengths[span], &at[span]) < 0) return STK_ARGUMENT;

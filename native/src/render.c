@@ -67,9 +67,32 @@ static int find_seek(const stk_stored_seeks *from, int64_t number, stk_encoded *
   return 1;
 }
 
+/* Where it is noted what is kept of pictures, by their numbers; NULL: nothing is. */
+static int64_t *notes_of(const stk_input *from, const stk_pictures *to) {
+  const stk_stored_seeks *stored = from->seeks.stored;
+  return to->load && to->load->fetches && stored ? stored->kept : NULL;
+}
+
+static int64_t *note_of(const stk_input *from, const stk_pictures *to, int64_t i) {
+  int64_t *notes = notes_of(from, to);
+  const int64_t number = number_of(from, i);
+  return notes && number < from->seeks.stored->table->rows ? &notes[number] : NULL;
+}
+
+/* Makes picture i of what is kept of it; 0: its load is full; -1: nothing is, or not enough. */
+static int render_kept(const stk_input *from, stk_pictures *to, int64_t i) {
+  stk_encoded picture = {.kept = note_of(from, to, i)};
+  if (!picture.kept || !(picture.length = stk_kept_bytes(picture.kept, &picture.data))) return -1;
+  const int64_t bad = to->bad;
+  if (!stk_render_encoded(to, slot_of(from, i), box_of(from, i), &picture)) return 0;
+  if (to->bad == bad) return 1;
+  to->bad = bad; /* who looks at what is wrong with it wants to have read it */
+  return -1;
+}
+
 /* Makes picture i from bytes; 0: its load is full. */
 static int render_stored(const stk_input *from, stk_pictures *to, int64_t i, const uint8_t *data, int64_t length) {
-  stk_encoded picture = {data, length, NULL, 0};
+  stk_encoded picture = {data, length, NULL, 0, note_of(from, to, i)};
   const int fits = find_seek(from->seeks.stored, number_of(from, i), &picture);
   if (!stk_render_encoded(to, slot_of(from, i), box_of(from, i), &picture)) return 0;
   if (!fits) to->rows[slot_of(from, i)].seek = STK_SEEK_UNFIT;
@@ -92,7 +115,7 @@ static stk_status from_spans(stk_input *from, stk_pictures *to) {
   for (; from->done < from->count; from->done++) {
     const int64_t i = from->done;
     const stk_encoded picture = {spans->data + spans->starts[i], spans->lengths[i], seeks ? seeks->data + seeks->starts[i] : NULL,
-                                 seeks ? seeks->lengths[i] : 0};
+                                 seeks ? seeks->lengths[i] : 0, NULL};
     if (!stk_render_encoded(to, slot_of(from, i), box_of(from, i), &picture)) return STK_SHORT;
   }
   return STK_OK;
@@ -113,6 +136,12 @@ static stk_status from_files(stk_input *from, stk_pictures *to) {
   for (; from->done < from->count; from->done++) {
     const int64_t i = from->done, number = number_of(from, i);
     int32_t refused = 0;
+    const int made = render_kept(from, to, i);
+    if (made == 0) return STK_SHORT;
+    if (made > 0) {
+      clock = now();
+      continue;
+    }
     if (number != held) {
       int64_t offsets[2], read = 0;
       const stk_status status = stk_read_files(files->names, files->starts, &number, 1, from->buffer, from->capacity, offsets,
@@ -162,14 +191,15 @@ static stk_status from_images(stk_input *from, stk_pictures *to) {
 static int read_rows(stk_input *from, stk_pictures *to, int64_t rows, int64_t in_place, stk_status *status) {
   const stk_reading *r = from->from.reading;
   const int64_t first = from->done, span = first * r->width;
+  const int64_t *kept = in_place < 0 ? NULL : notes_of(from, to);
   const moment start = now();
-  *status = stk_find_records(r->table, from->which + first, rows, r->fields, r->width, in_place, r->behind, r->gap, from->buffer,
-                             from->capacity, r->at + span, r->lengths + span, r->status + span, &from->needed);
+  *status = stk_find_records(r->table, from->which + first, rows, r->fields, r->width, in_place, kept, r->behind, r->gap,
+                             from->buffer, from->capacity, r->at + span, r->lengths + span, r->status + span, &from->needed);
   was_reading(to, start);
   if (*status != STK_OK) return 0;
   for (int64_t i = span; i < span + rows * r->width; i++) {
-    if (r->status[i] || r->lengths[i] < 0) return 0;
-    to->read_bytes += r->lengths[i];
+    if (r->status[i] || (r->lengths[i] < 0 && (!kept || i % r->width != in_place))) return 0;
+    to->read_bytes += r->lengths[i] < 0 ? 0 : r->lengths[i];
   }
   return 1;
 }
@@ -195,6 +225,11 @@ static stk_status from_records(stk_input *from, stk_pictures *to) {
   if (!from->done && !read_rows(from, to, from->count, r->image, &status)) return status;
   for (; from->done < from->count; from->done++) {
     const int64_t i = from->done, span = i * r->width + r->image;
+    if (r->lengths[span] < 0) {
+      const int made = render_kept(from, to, i);
+      if (made > 0) continue;
+      return made < 0 ? STK_OK : STK_SHORT;
+    }
     uint8_t *const read = from->buffer + r->at[span];
     const uint8_t *data = stk_in_place(r->table, from->which[i], r->fields[r->image], r->behind);
     if (!render_stored(from, to, i, data ? data : read, r->lengths[span])) return STK_SHORT;
@@ -307,6 +342,9 @@ stk_status stk_render(stk_input *from, stk_pictures *to) {
   if (!sensible(from, to)) return STK_ARGUMENT;
   const stk_stored_seeks *stored = from->kind == STK_FROM_SPANS ? NULL : from->seeks.stored;
   if (stored && (!stored->table || stored->table->fields != 1 || stored->capacity < 0)) return STK_ARGUMENT;
+  if (stored && stored->kept && from->kind == STK_FROM_RECORDS && from->from.reading && from->from.reading->table &&
+      from->from.reading->table->rows > stored->table->rows)
+    return STK_ARGUMENT;
   switch (from->kind) {
     case STK_FROM_SPANS:
       return from_spans(from, to);

@@ -62,7 +62,7 @@ static void launch(const stk_device_launch *d, const char *name, int64_t grid, i
 static int32_t parts_of(stk_device_picture *p, uint32_t *at[MOST_PARTS], int64_t size[MOST_PARTS]) {
   int32_t n = 0;
   at[n] = &p->found_at, size[n++] = 8;
-  at[n] = &p->clean_at, size[n++] = p->length / 4 * 4 + 4;
+  at[n] = &p->clean_at, size[n++] = (p->length / 4 * 4 + 4 + 15) / 16 * 16;
   at[n] = &p->before_at, size[n++] = (p->length + STK_DEVICE_PIECE - 1) / STK_DEVICE_PIECE * 4;
   for (int32_t k = 0; k < p->n_planes; k++) {
     stk_device_plane *plane = &p->planes[k];

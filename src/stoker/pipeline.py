@@ -457,6 +457,7 @@ class Pipeline:
         sharding: Any = None,
         decode_on: str = "cpu",
         device_memory: int | str = "1GB",
+        pinned_memory: int | str | None = None,
         epoch: int = 0,
         watchdog_s: float = 60.0,
         ray_address: str | None = None,
@@ -481,7 +482,8 @@ class Pipeline:
 
         With ``device="cuda"``, `decode_on` is ``"cpu"``; or ``"cuda"``: JPEGs that have a seek index are decoded on the GPU, into
         the batch's memory there; or ``"auto"``: where that is faster, as measured. Batches are the same, byte for byte.
-        `device_memory` limits what that takes on the GPU besides the batches.
+        `device_memory` limits what that takes on the GPU besides the batches. With `pinned_memory`, such as ``"20GB"``, pictures
+        stay in so much of the host's memory as they are stored: the GPU fetches them from there, and nobody reads them again.
 
         With `workers_at`, an address such as ``"tcp://0.0.0.0:8877"``, processes of `stoker worker` on other machines connect
         there and work in addition to the threads here; with ``threads=0`` the threads here only assemble batches while a worker
@@ -505,6 +507,7 @@ class Pipeline:
             sharding=sharding,
             decode_on=decode_on,
             device_memory=device_memory,
+            pinned_memory=pinned_memory,
             epoch=epoch,
             watchdog_s=watchdog_s,
             ray_address=ray_address,
@@ -615,13 +618,13 @@ class Pipeline:
         """A short string that changes when the data, their order or the stages change."""
         return digest("pipeline", *(f"{name}={value}" for name, value in self.plan.identity().items()))
 
-    def explain(self, *, decode_on: str = "cpu", device_memory: int | str = "1GB") -> str:
+    def explain(self, *, decode_on: str = "cpu", device_memory: int | str = "1GB", pinned_memory: int | str | None = None) -> str:
         """What the pipeline will do, as text; with `decode_on` also what ``loader(decode_on=...)`` decodes where, and why."""
         if decode_on == "cpu":
             return running.explained(self.plan)
         from .loader.decode_place import explain_decoding
 
-        return running.explained(self.plan, decoding=explain_decoding(self.plan, decode_on, device_memory))
+        return running.explained(self.plan, decoding=explain_decoding(self.plan, decode_on, device_memory, pinned_memory))
 
     def __repr__(self) -> str:
         verbs = "".join(f"\n  .{n.written(node)}" for node in self._nodes)

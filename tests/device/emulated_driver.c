@@ -22,7 +22,7 @@ static const char mark[] = "EMULATED CUBIN ";
 
 static char armed_name[64];
 static int armed_code, armed_after;
-static int64_t live_streams, live_events, live_programs, launches, uploads, compilations, modules;
+static int64_t live_streams, live_events, live_programs, launches, uploads, compilations, modules, fetches;
 static int corrupt_every; /* one of so many pictures of a load is said to have an error, and is spoilt */
 static pid_t process;
 
@@ -36,7 +36,7 @@ void emulated_blame(int every) {
 }
 
 void emulated_counts(int64_t *to) {
-  const int64_t counts[] = {live_streams, live_events, live_programs, launches, uploads, compilations, modules};
+  const int64_t counts[] = {live_streams, live_events, live_programs, launches, uploads, compilations, modules, fetches};
   memcpy(to, counts, sizeof counts);
 }
 
@@ -179,6 +179,15 @@ int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, void *stre
   if (!stream) return INVALID_VALUE;
   memcpy((void *)(uintptr_t)to, from, bytes);
   count(&uploads, 1);
+  return 0;
+}
+int cuMemcpyBatchAsync(uint64_t *to, uint64_t *from, size_t *sizes, size_t number, const int32_t *attributes, size_t *firsts,
+                       size_t n_attributes, size_t *which_failed, void *stream) {
+  BEGIN_IN_CONTEXT;
+  if (!stream || !number || n_attributes != 1 || firsts[0] || attributes[0] != 1) return INVALID_VALUE;
+  *which_failed = 0;
+  for (size_t i = 0; i < number; i++) memcpy((void *)(uintptr_t)to[i], (const void *)(uintptr_t)from[i], sizes[i]);
+  count(&fetches, (int64_t)number);
   return 0;
 }
 int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, void *stream) {

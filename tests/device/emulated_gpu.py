@@ -34,6 +34,7 @@ class Counts(NamedTuple):
     uploads: int
     compilations: int
     modules: int
+    fetches: int
 
 
 class Emulation:

@@ -3,14 +3,15 @@
 Every call's status is checked in one place, and an error has the driver's own name for it and what to do. Memory is not made
 here: whoever hands batches over makes it (`torch_output.py`).
 
-Calls that only queue something keep the interpreter lock: getting it back would take longer than they do. The one that waits lets
-it go.
+Calls that only queue something keep the interpreter lock: getting it back would take longer than they do. Those that wait, or
+queue hundreds of things, let it go.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
+import struct
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
@@ -19,7 +20,12 @@ from ctypes import byref, c_char_p, c_float, c_int, c_size_t, c_ubyte, c_uint, c
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ..errors import DeviceError
+
+Ints = NDArray[np.int64]
 
 #: the driver's library, which comes with the driver and not with torch
 LIBRARY = "libcuda.so.1"
@@ -52,6 +58,12 @@ _SIGNATURES: dict[str, list[Any]] = {
     "cuEventDestroy_v2": [c_void_p],
 }
 
+#: of drivers since CUDA 12.8: many copies by one call
+_BATCH_COPY = "cuMemcpyBatchAsync"
+_BATCH_SIGNATURE = [*[c_void_p] * 3, c_size_t, *[c_void_p] * 2, c_size_t, c_void_p, c_void_p]
+#: what it is told of all copies: sources are read in the order of the stream (CU_MEMCPY_SRC_ACCESS_ORDER_STREAM); and no hints
+_IN_ORDER = struct.pack("6i", 1, 0, 0, 0, 0, 0)
+
 #: CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, _MINOR
 _MAJOR, _MINOR = 75, 76
 #: CU_STREAM_NON_BLOCKING; CU_EVENT_BLOCKING_SYNC: who waits gives up its core
@@ -77,6 +89,8 @@ class Driver:
 
     def __init__(self, ordinal: int) -> None:
         self._brief, self._waiting = _load()
+        #: whether many copies can be queued by one call
+        self.copies_batches = hasattr(self._waiting, _BATCH_COPY)
         self._call("cuInit", 0)
         device, context = c_int(), c_void_p()
         self._call("cuDeviceGet", byref(device), ordinal)
@@ -186,6 +200,15 @@ class DeviceStream:
         """Copy host memory, which must be pinned and stay as it is until the work is done, to the device."""
         self._driver._call("cuMemcpyHtoDAsync_v2", to, source, nbytes, self._stream)
 
+    def upload_all(self, to: Ints, sources: Ints, sizes: Ints) -> None:
+        """The same for many pieces: addresses on the device and of the host, and bytes of each."""
+        if not self._driver.copies_batches:
+            for piece in zip(to.tolist(), sources.tolist(), sizes.tolist()):
+                self.upload(*piece)
+        elif len(to):
+            pieces, first, failed = (to.ctypes.data, sources.ctypes.data, sizes.ctypes.data, len(to)), c_size_t(0), c_size_t()
+            self._driver._call(_BATCH_COPY, *pieces, _IN_ORDER, byref(first), 1, byref(failed), self._stream, wait=True)
+
     def download(self, to: int, source: int, nbytes: int) -> None:
         """Copy the device's memory to pinned host memory, where it is when the work is done."""
         self._driver._call("cuMemcpyDtoHAsync_v2", to, source, nbytes, self._stream)
@@ -249,6 +272,8 @@ def _load() -> tuple[ctypes.PyDLL, ctypes.CDLL]:
                     f"the CUDA driver has no {name}, so it is older than CUDA 11; update the driver, or use decode_on='cpu'"
                 ) from error
             function.argtypes, function.restype = argtypes, c_int
+        if hasattr(library, _BATCH_COPY):
+            getattr(library, _BATCH_COPY).argtypes = _BATCH_SIGNATURE
         for name in ("cuGetErrorName", "cuGetErrorString"):
             function = getattr(library, name)
             function.argtypes, function.restype = [c_int, _OUT], c_int

@@ -2,16 +2,18 @@
 
 A task renders its rows as always, in one native call; but what the device takes is only put into a *load*: a descriptor, places
 to begin, and the bytes of the file, in pinned memory. Then the load is copied, kernels decode it into the batch's memory on the
-device, and the worker waits, without a core. A picture that the device finds fault with is rendered here, so that its error, if
-it has one, is the one it always has. Pictures made here are copied to their places on the device, and then the task ends like any
+device, and the worker waits, without a core, while it is another's turn. A picture that the device finds fault with is rendered
+here, so that its error, if it has one, is the one it always has. Pictures made here are copied to their places on the device, and then the task ends like any
 other. So who decodes a picture changes no byte of a batch.
 """
 
 from __future__ import annotations
 
+import logging
 import struct
+import threading
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -20,25 +22,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DeviceError, message_of
-from ..kernel.device_load import KERNELS, OPTIONS, DeviceLoad, kernel_source
+from ..kernel.device_load import KERNELS, OPTIONS, DeviceLoad, KeptPictures, kernel_source
 from ..kernel.native import Program
 from ..kernel.render import Renderer
-from ..sizes import show_bytes
+from ..sizes import counted, show_bytes
 from ..storage.scratch import Scratch
 from .cuda_driver import DeviceStream, open_driver
 from .kernel_compiler import load_kernels
 
 Ints = NDArray[np.int64]
 
+_log = logging.getLogger("stoker")
+
+#: loads that are on the device at a time: while one is copied, others are decoded beside each other
+LOADS = 4
 #: pictures of a load at most
-_PICTURES = 512
-#: the share of a worker's device memory that files may take: coefficients and samples of them take the rest
+_PICTURES = 1024
+#: the share of a load's device memory that files may take: coefficients and samples of them take the rest
 _FILES_SHARE = 8
 #: the kernel of MixUp and CutMix, its threads, and the struct it is given (`kernels/mix_kernel.cu`)
 _MIX_KERNEL, _MIX_THREADS, _MIX = "stk_mix_rows", 256, struct.Struct("<4q9if")
 #: all kernels
 NAMES = (*KERNELS, _MIX_KERNEL)
-#: the least that a worker needs on the device
+#: the least that a load needs on the device
 _LEAST_BYTES = 16 << 20
 #: pinned memory of a worker
 _LEAST_PINNED, _MOST_PINNED, _ALIGN = 4 << 20, 64 << 20, 64
@@ -64,16 +70,42 @@ class DeviceMemory(Protocol):
 
 
 class LoadSize:
-    """What each of so many workers may take of a budget on the device, and of pinned memory."""
+    """How a budget on the device is divided among loads, so many of which are there at a time.
 
-    def __init__(self, budget: int, workers: int) -> None:
-        self.device_bytes = max(_LEAST_BYTES, budget // max(1, workers))
+    Each worker has pinned memory to fill the next; of the workers so many compute at a time (`turns`), while others wait for the
+    device. Pictures that stay in pinned memory take at most `kept_bytes` of it.
+    """
+
+    def __init__(self, budget: int, workers: int, *, turns: int | None = None, kept_bytes: int = 0) -> None:
+        self.workers, self.turns, self.kept_bytes = workers, turns or workers, kept_bytes
+        self.loads = min(LOADS, workers)
+        self.device_bytes = max(_LEAST_BYTES, budget // self.loads)
         self.pinned_bytes = min(_MOST_PINNED, max(_LEAST_PINNED, self.device_bytes // _FILES_SHARE))
-        self.workers = workers
 
     def __str__(self) -> str:
         device, pinned = show_bytes(self.device_bytes), show_bytes(self.pinned_bytes)
-        return f"{device} of device memory and {pinned} of pinned memory for each of {self.workers} workers"
+        return f"{device} of device memory for each of {counted(self.loads, 'load')}, {pinned} of pinned memory for each worker"
+
+
+class Turns:
+    """Whose turn it is to use a core: so many threads at a time."""
+
+    def __init__(self, count: int) -> None:
+        self._free = threading.Semaphore(count)
+
+    @contextmanager
+    def mine(self) -> Iterator[None]:
+        with self._free:
+            yield
+
+    @contextmanager
+    def others(self) -> Iterator[None]:
+        """Within `mine`: let others have it meanwhile."""
+        self._free.release()
+        try:
+            yield
+        finally:
+            self._free.acquire()
 
 
 class DeviceDecoding:
@@ -88,11 +120,15 @@ class DeviceDecoding:
         self.row_bytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
         self.driver = open_driver(memory.ordinal)
         self.functions = load_kernels(self.driver, all_kernels(), OPTIONS, NAMES)
+        self.turns = Turns(size.turns)
+        self.kept = KeptPictures(size.kept_bytes, self._pinned) if size.kept_bytes else None
         #: the share of tasks whose pictures go to the device
         self.share = 1.0
         self._owed = 0.0
-        #: streams of those who do something to a whole batch, for whoever comes next
+        #: streams of those who do something to a batch, for whoever comes next; and rooms for loads, of which there are so many
         self.streams: deque[DeviceStream] = deque()
+        self._rooms: deque[DeviceRoom] = deque()
+        self._free_rooms = threading.Semaphore(size.loads)
 
     def batch(self, rows: int) -> DeviceBatch | None:
         """Memory for a batch on the device; None: it is decoded by the CPU alone."""
@@ -110,11 +146,20 @@ class DeviceDecoding:
 
     def prepare(self) -> None:
         """Find out whether there is memory for all workers; raises a DeviceError where there is not."""
-        total = self.size.device_bytes * self.size.workers
+        total = self.size.device_bytes * self.size.loads
         try:
             self.memory.rows((total,), "uint8")  # what is let go here is what workers get: torch keeps it
         except (RuntimeError, MemoryError) as error:
             raise DeviceError(f"there are no {show_bytes(total)} of memory on the device; use a smaller device_memory") from error
+
+    def _pinned(self, nbytes: int) -> NDArray[np.uint8] | None:
+        """Memory for pictures that stay; None: there is no more."""
+        try:
+            return self.memory.pinned(nbytes)
+        except (RuntimeError, MemoryError) as error:
+            told = show_bytes(nbytes), message_of(error).splitlines()[0]
+            _log.warning("there are no %s of pinned memory for more pictures (%s); these are read again every time", *told)
+            return None
 
     def take_stream(self) -> DeviceStream:
         """A stream that nobody uses; whoever is done with it adds it to `streams`."""
@@ -122,6 +167,30 @@ class DeviceDecoding:
             return self.streams.pop()
         except IndexError:
             return self.driver.stream()
+
+    @contextmanager
+    def room(self) -> Iterator[DeviceRoom]:
+        """Room for a load on the device, once there is some."""
+        with self._free_rooms:
+            room = self._rooms.pop() if self._rooms else DeviceRoom(self)
+            yield room
+            self._rooms.append(room)
+
+    def made(self, make: Callable[[], Any]) -> Any:
+        """Memory for loads; raises a DeviceError where there is not enough."""
+        try:
+            return make()
+        except (RuntimeError, MemoryError) as error:
+            raise DeviceError(
+                f"there is no memory for decoding on the device ({self.size}; {message_of(error).splitlines()[0]}); use less, as in "
+                "loader(device_memory='250MB'), or decode_on='cpu'"
+            ) from error
+
+    def close(self) -> None:
+        """Let go of what nobody uses: workers that are still in a task hold what they need."""
+        self._rooms.clear()
+        self.streams.clear()
+        self.kept = None
 
     def takes_next(self) -> bool:
         """Whether the task that begins now is for the device: `share` of them are."""
@@ -152,7 +221,7 @@ class DeviceBatch:
         task = DeviceTask(worker, targets[decoding.field], place, decoding.row_bytes, scratch)
         scratch.device = task if decoding.takes_next() else None
         try:
-            with decoding.driver.current():
+            with decoding.turns.mine(), decoding.driver.current():
                 yield task
         finally:
             scratch.device = None
@@ -198,24 +267,25 @@ class DeviceImages:
         decoding.streams.append(stream)
 
 
-class DeviceWorker:
-    """What one worker has for decoding on a device: a stream, a load, and memory on the device."""
+class DeviceRoom:
+    """Where one load at a time is on the device: a stream, memory, and where its error words come to."""
 
     def __init__(self, decoding: DeviceDecoding) -> None:
-        size, memory = decoding.size, decoding.memory
-        self.functions, self.stream = decoding.functions, decoding.driver.stream()
-        try:
-            self._buffer = memory.rows((size.device_bytes,), "uint8")
-            pinned, words = memory.pinned(size.pinned_bytes + _ALIGN), memory.pinned(4 * _PICTURES)
-        except (RuntimeError, MemoryError) as error:
-            raise DeviceError(
-                f"there is no memory for decoding on the device ({size}; {message_of(error).splitlines()[0]}); use less, as in "
-                "loader(device_memory='250MB'), or decode_on='cpu'"
-            ) from error
-        self.place = memory.place(self._buffer)
+        self.stream = decoding.driver.stream()
+        self._buffer = decoding.made(lambda: decoding.memory.rows((decoding.size.device_bytes,), "uint8"))
+        self.place = decoding.memory.place(self._buffer)
+        self.errors = decoding.made(lambda: decoding.memory.pinned(4 * _PICTURES)).view(np.uint32)
+
+
+class DeviceWorker:
+    """What one worker fills for the device: a load in pinned memory."""
+
+    def __init__(self, decoding: DeviceDecoding) -> None:
+        size = decoding.size
+        pinned = decoding.made(lambda: decoding.memory.pinned(size.pinned_bytes + _ALIGN))
         start = -pinned.ctypes.data % _ALIGN
-        self.load = DeviceLoad(pinned[start : start + size.pinned_bytes], _PICTURES, size.device_bytes)
-        self.errors = words.view(np.uint32)
+        self.decoding = decoding
+        self.load = DeviceLoad(pinned[start : start + size.pinned_bytes], _PICTURES, size.device_bytes, kept=decoding.kept)
 
 
 class DeviceTask:
@@ -261,7 +331,7 @@ class DeviceTask:
         load, count = self._worker.load, self._worker.load.pictures
         if not count:
             return
-        errors, seconds = self._worker.errors[:count], self._run(load, count)
+        errors, seconds = self._run(load, count)
         slots, good = np.array(load.slots[:count]), errors == 0
         self._made[slots[good]] = True
         self._back += slots[~good].tolist()
@@ -271,29 +341,34 @@ class DeviceTask:
         notes.device_bytes += load.device_bytes
         self._empty()
 
-    def _run(self, load: DeviceLoad, count: int) -> float:
-        worker = self._worker
-        stream, base = worker.stream, worker.place
-        with stream.work() as done:
-            for source, offset, nbytes in load.copies():
-                stream.upload(base + offset, source, nbytes)
-            for offset, nbytes in load.clears:
-                stream.clear(base + offset, nbytes)
-            for launch in load.launches(base, self._place, self._row_bytes):
-                stream.launch(worker.functions[launch.name], launch.grid, launch.block, launch.argument)
-            stream.download(worker.errors.ctypes.data, base + load.errors[0], 4 * count)
-        return done.seconds
+    def _run(self, load: DeviceLoad, count: int) -> tuple[NDArray[np.uint32], float]:
+        """Decode a load, while others use the core: the error words, and the seconds it took."""
+        decoding = self._worker.decoding
+        with decoding.turns.others(), decoding.room() as room:
+            stream, base = room.stream, room.place
+            with stream.work() as done:
+                for source, offset, nbytes in load.copies():
+                    stream.upload(base + offset, source, nbytes)
+                stream.upload_all(*load.fetches(base))
+                for offset, nbytes in load.clears:
+                    stream.clear(base + offset, nbytes)
+                for launch in load.launches(base, self._place, self._row_bytes):
+                    stream.launch(decoding.functions[launch.name], launch.grid, launch.block, launch.argument)
+                stream.download(room.errors.ctypes.data, base + load.errors[0], 4 * count)
+            return room.errors[:count].copy(), done.seconds
 
     def end(self, slots: Ints) -> None:
         """Copy the pictures of these rows to the device that were made here."""
         here = slots[~self._made[slots]]
         if not len(here):
             return
-        stream, nbytes, start = self._worker.stream, self._row_bytes, self.host.ctypes.data
-        with stream.work():
+        decoding, nbytes, start = self._worker.decoding, self._row_bytes, self.host.ctypes.data
+        stream = decoding.take_stream()
+        with decoding.turns.others(), stream.work():
             for run in np.split(here, np.flatnonzero(np.diff(here) != 1) + 1):
                 offset = int(run[0]) * nbytes
                 stream.upload(self._place + offset, start + offset, len(run) * nbytes)
+        decoding.streams.append(stream)
 
 
 def all_kernels() -> str:

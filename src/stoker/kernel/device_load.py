@@ -1,12 +1,13 @@
 """Pictures described for a device that decodes them, and the kernels that do it.
 
 A load is memory that `Renderer.add` fills instead of decoding; then it says what to copy, what to clear and what to launch, and
-where the error words are. Nothing here talks to a device.
+where the error words are. Pictures may be kept between loads (`KeptPictures`). Nothing here talks to a device.
 """
 
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -19,7 +20,8 @@ from numpy.typing import NDArray
 from stoker.errors import KernelError
 from stoker.kernel.library import library, place
 from stoker.kernel.native import Program
-from stoker.kernel.structs import DEVICE_LAUNCH, DEVICE_LOAD, DEVICE_PICTURE
+from stoker.kernel.records import RecordTable
+from stoker.kernel.structs import DEVICE_LAUNCH, DEVICE_LOAD, DEVICE_PICTURE, FETCH, KEEP
 
 _FOLDER = Path(__file__).parent.parent / "device" / "kernels"
 
@@ -41,7 +43,7 @@ _KERNELS = {
     "stk_weigh_axes": _Kernel(128, lambda load: 6 * load.pictures),
     "stk_decode_segments": _Kernel(128, lambda load: load._told("chunks")),
     "stk_transform_blocks": _Kernel(128, lambda load: load._told("tiles")),
-    "stk_finish_rows": _Kernel(256, lambda load: load.pictures * -(-load._out_size[0] // 4)),
+    "stk_finish_rows": _Kernel(256, lambda load: load.pictures * -(-load._out_size[0] // 8)),
 }
 KERNELS = tuple(_KERNELS)
 
@@ -71,12 +73,69 @@ class Launch:
     argument: bytes
 
 
+#: memory for kept pictures is made in parts of this size, because making it takes time
+_KEEP_BYTES = 256 << 20
+
+
+class KeptPictures:
+    """Encoded pictures that stay in memory as they were first read, so that a device fetches them from there; for many workers.
+
+    They take at most `budget` bytes of what `make` gives, until it gives None. Whoever puts pictures into a load that has these
+    keeps those for which there is room, and does not read them again.
+    """
+
+    def __init__(self, budget: int, make: Callable[[int], NDArray[np.uint8] | None]) -> None:
+        self._left, self._make = budget, make
+        self._lock = threading.Lock()
+        self._parts: list[tuple[NDArray[np.void], NDArray[np.uint8]]] = []
+        self._notes: dict[int, tuple[RecordTable, NDArray[np.int64]]] = {}
+
+    @property
+    def nbytes(self) -> int:
+        """How much they take so far."""
+        return sum(min(int(part["used"][0]), int(part["capacity"][0])) for part, _ in self._parts)
+
+    def room(self) -> int:
+        """The address of the struct that says where there is room, 0: nowhere; more memory is made when little is left."""
+        if self._short:
+            with self._lock:
+                if self._short:
+                    self._add_part()
+        return place(self._parts[-1][0]) if self._parts else 0
+
+    @property
+    def _short(self) -> bool:
+        if not self._left:
+            return False
+        return not self._parts or 8 * int(self._parts[-1][0]["used"][0]) > 7 * int(self._parts[-1][0]["capacity"][0])
+
+    def _add_part(self) -> None:
+        size = min(_KEEP_BYTES, self._left)
+        memory = self._make(size)
+        if memory is None:
+            self._left = 0
+            return
+        skipped = -place(memory) % 64
+        part = np.zeros(1, KEEP)
+        part["memory"], part["capacity"] = place(memory) + skipped, size - skipped
+        self._left -= size
+        self._parts.append((part, memory))
+
+    def notes(self, table: RecordTable) -> int:
+        """The address of what is noted of the pictures whose seek indices are in this table, a number each."""
+        found = self._notes.get(id(table))
+        if found is None:
+            with self._lock:
+                found = self._notes.setdefault(id(table), (table, np.zeros(len(table), np.int64)))
+        return place(found[1])
+
+
 class DeviceLoad:
     """Room for at most `pictures` pictures in `memory`, which is copied to a device and belongs to the caller.
 
     What the device needs for them is at most `most_device_bytes`, what is copied included. `when_full` is called when a picture
     finds no room while others are there: it launches the load and calls `begin`. A picture that finds none in an empty load is
-    decoded by the CPU.
+    decoded by the CPU. Pictures that are in `kept` are copied from there.
     """
 
     def __init__(
@@ -85,6 +144,7 @@ class DeviceLoad:
         pictures: int,
         most_device_bytes: int,
         when_full: Callable[[], None] | None = None,
+        kept: KeptPictures | None = None,
     ) -> None:
         if memory.dtype != np.uint8 or memory.ndim != 1 or not memory.flags.carray or place(memory) % 64:
             raise KernelError("the memory of a load must be one run of bytes, aligned to 64")
@@ -93,10 +153,12 @@ class DeviceLoad:
         self._memory, self._slots = memory, np.zeros(pictures, np.int64)
         self._struct = np.zeros(1, DEVICE_LOAD)
         self.address = place(self._struct)
-        self.when_full = when_full
+        self.when_full, self.kept = when_full, kept
         told = self._struct[0]
         told["memory"], told["capacity"], told["slots"] = place(memory), memory.size, place(self._slots)
         told["most_pictures"], told["most_device_bytes"] = pictures, most_device_bytes
+        self._fetches = np.zeros(0 if kept is None else pictures, FETCH)
+        told["fetches"] = 0 if kept is None else place(self._fetches)
         self._program: Program | None = None
         self._out_size: tuple[int, int] = (0, 0)
         least = library().load_begin(self.address)
@@ -106,6 +168,8 @@ class DeviceLoad:
     def begin(self, program: Program, out_height: int, out_width: int) -> None:
         """Empty it, for pictures of `program` that come out in this size."""
         self._program, self._out_size = program, (out_height, out_width)
+        if self.kept is not None:
+            self._struct["keep"] = self.kept.room()
         library().load_begin(self.address)
 
     def _told(self, name: str) -> int:
@@ -151,6 +215,11 @@ class DeviceLoad:
         """What to copy to the device: (host address, offset in device memory, bytes)."""
         at, begin, end = place(self._memory), self._told("data_at"), self._told("data_end")
         return [(at, 0, self.pictures * DEVICE_PICTURE.itemsize), (at + begin, begin, end - begin)]
+
+    def fetches(self, device_memory: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """What to copy from where pictures are kept: addresses on the device and of the host, and bytes of each."""
+        found, work = self._fetches[: self._told("fetched")], device_memory + self._told("work_at")
+        return found["to"] + work, np.ascontiguousarray(found["from"]), np.ascontiguousarray(found["size"])
 
     @property
     def clears(self) -> list[tuple[int, int]]:

@@ -167,6 +167,9 @@ class RecordTable:
         self._known = (self._start.ctypes.data, self._length.ctypes.data, sums, seal, rows, fields, self._ends.ctypes.data)
         self._last: tuple[NDArray[np.int32], Records] | None = None  # descriptors, and the table with them
 
+    def __len__(self) -> int:
+        return len(self._start)
+
     def __reduce__(self) -> tuple[Any, ...]:
         # Addresses mean nothing elsewhere.
         return RecordTable, (self._start, self._length, self._crc, self._ends, self._seal)

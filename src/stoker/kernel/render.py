@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stoker.errors import KernelError
-from stoker.kernel.device_load import DeviceLoad
+from stoker.kernel.device_load import DeviceLoad, KeptPictures
 from stoker.kernel.file_reads import Arena, Paths
 from stoker.kernel.library import library, place
 from stoker.kernel.native import ROW_DTYPE, Decoder, Images, Program, Spans
@@ -62,12 +62,16 @@ class StoredSeeks:
     """
 
     def __init__(self, table: RecordTable, fds: NDArray[np.int32], longest: int, sums: NDArray[np.uint32] | None = None) -> None:
-        self._records = table.opened(fds)
+        self._table, self._records = table, table.opened(fds)
         self._buffer = np.empty(max(1, longest), np.uint8)
         self._sums = None if sums is None else np.ascontiguousarray(sums, np.uint32)
-        at = [self._records.at, place(self._buffer), self._buffer.size, 0 if self._sums is None else place(self._sums)]
+        at = [self._records.at, place(self._buffer), self._buffer.size, 0 if self._sums is None else place(self._sums), 0]
         self._struct = np.array(at, np.int64)
         self.at = place(self._struct)
+
+    def keep_in(self, kept: KeptPictures | None) -> None:
+        """Let the pictures of a load be kept there, and be taken from there."""
+        self._struct[4] = 0 if kept is None else kept.notes(self._table)
 
 
 class InputKind(IntEnum):
@@ -87,12 +91,12 @@ class Input:
     """
 
     __slots__ = (
-        "_arena", "_boxes", "_buffer", "_buffer_at", "_from", "_kind", "_seeks", "_seeks_at", "_struct", "_which", "count",
-        "slots", "sought",
+        "_arena", "_boxes", "_buffer", "_buffer_at", "_from", "_kind", "_seeks_at", "_struct", "_which", "count", "slots",
+        "sought", "stored_seeks",
     )  # fmt: skip
 
     def __init__(self, kind: InputKind, arena: Arena | None = None, seeks: StoredSeeks | None = None) -> None:
-        self._kind, self._arena, self._seeks = int(kind), arena, seeks
+        self._kind, self._arena, self.stored_seeks = int(kind), arena, seeks
         self._seeks_at = 0 if seeks is None else seeks.at
         self._struct, self._from = _Words(_INPUT), 0
         self._which: Ints | None = None
@@ -345,6 +349,8 @@ class Renderer:
         if source.count != (self._count if slots is None else len(slots)):
             raise KernelError(f"{source.count} images do not fit {self._count} rows")
         self.sought |= source.sought
+        if self._load is not None and source.stored_seeks is not None:
+            source.stored_seeks.keep_in(self._load.kept)
         call, at, source_at = library().render, self._struct.at, source._prepare(slots)
         while call(source_at, at):
             if self._load is None or not self._load.make_room():

@@ -72,8 +72,10 @@ PICTURES = _words(
 )  # fmt: skip
 DEVICE_LOAD = _words(
     "memory", "capacity", "slots", "most_pictures", "most_device_bytes", "pictures", "full", "data_at", "data_end", "errors_at",
-    "coefficients_at", "work_at", "device_bytes", "blocks", "work_bytes", "chunks", "tiles",
+    "coefficients_at", "work_at", "device_bytes", "blocks", "work_bytes", "chunks", "tiles", "keep", "fetches", "fetched",
 )  # fmt: skip
+KEEP = _words("memory", "capacity", "used")
+FETCH = _words("from", "to", "size")
 #: what kernels are given, with addresses on the device
 DEVICE_LAUNCH = np.dtype(
     [
@@ -104,9 +106,11 @@ STRUCTS = {
     "stk_files": _words("names", "starts", "count"),
     "stk_images": IMAGES,
     "stk_reading": READING,
-    "stk_stored_seeks": _words("table", "buffer", "capacity", "sums"),
+    "stk_stored_seeks": _words("table", "buffer", "capacity", "sums", "kept"),
     "stk_input": INPUT,
     "stk_pictures": PICTURES,
+    "stk_keep": KEEP,
+    "stk_fetch": FETCH,
     "stk_device_load": DEVICE_LOAD,
     "stk_device_picture": DEVICE_PICTURE,
     "stk_device_launch": DEVICE_LAUNCH,

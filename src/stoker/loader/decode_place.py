@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 PLACES = ("cpu", "cuda", "auto")
 #: what decoding may take of a device's memory, unless the user says
 DEVICE_MEMORY = "1GB"
-#: threads beside one a core: some prepare loads while others wait for the device
-_WAITING = 2
+#: threads beside those that compute: they wait for the device
+_WAITING = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +44,15 @@ class DeviceImage:
 class Decoding:
     """Where a loader's pictures are decoded; `device` None: by the CPU alone.
 
-    Workers are `threads` of the `executor`. `told` is what `explain` says of it, `reason` what statistics do.
+    Workers are `threads` of the `executor`, `turns` of which compute at a time. `told` is what `explain` says of it, `reason` what
+    statistics do.
     """
 
     device: DeviceDecoding | None = None
     automatic: bool = False
     executor: str = ""
     threads: int | None = None
+    turns: int | None = None
     step: str = ""
     told: str = ""
     reason: str = ""
@@ -65,6 +67,7 @@ def decoding_of(
     processes: int | None,
     elsewhere: bool,
     budget: int,
+    kept_bytes: int,
 ) -> Decoding:
     """Where to decode, as the user asked: raises where that is "cuda" and cannot be, and says why where it is "auto".
 
@@ -80,10 +83,12 @@ def decoding_of(
     try:
         if isinstance(found, str) or memory is None:
             raise ConfigError(f"loader(decode_on={decode_on!r}): {found}; or use decode_on='cpu'")
-        workers = 1 if executor == "inline" else threads or default_threads(plan).threads + _WAITING
+        turns = 1 if executor == "inline" else threads or default_threads(plan).threads
+        workers = 1 if executor == "inline" else turns + _WAITING
         from ..device.device_decode import DeviceDecoding, LoadSize
 
-        device = DeviceDecoding(memory, found.field, found.shape, found.dtype, LoadSize(budget, workers))
+        size = LoadSize(budget, workers, turns=turns, kept_bytes=kept_bytes)
+        device = DeviceDecoding(memory, found.field, found.shape, found.dtype, size)
     except (ConfigError, DeviceError) as error:
         if decode_on == "cuda":
             raise
@@ -92,10 +97,10 @@ def decoding_of(
     automatic = decode_on == "auto"
     if automatic:
         device.share = 0.0  # until cores are the limit
-    told = explain_decoding(plan, decode_on, budget, workers)
+    told = explain_decoding(plan, decode_on, budget, kept_bytes)
     reason = "on the CPU until its cores are the limit" if automatic else "on the GPU, as asked for"
     kind, count = ("inline", None) if executor == "inline" else ("threads", workers)
-    return Decoding(device, automatic, kind, count, found.step, told, reason)
+    return Decoding(device, automatic, kind, count, turns, found.step, told, reason)
 
 
 def check_place(decode_on: Any) -> None:
@@ -141,22 +146,28 @@ def _decoded(plan: Plan, image: BatchImage) -> DeviceImage | str:
     return DeviceImage(image.field, image.step.column(node.field), shape, image.spec.dtype, f"image({told})")
 
 
-def explain_decoding(plan: Plan, decode_on: str, device_memory: int | str = DEVICE_MEMORY, workers: int | None = None) -> str:
+def explain_decoding(
+    plan: Plan,
+    decode_on: str,
+    device_memory: int | str = DEVICE_MEMORY,
+    pinned_memory: int | str | None = None,
+) -> str:
     """What ``decode_on`` means for a plan, in words."""
     check_place(decode_on)
     budget = parse_bytes(device_memory, "device_memory")
+    kept_bytes = parse_bytes(pinned_memory, "pinned_memory") if pinned_memory else 0
     found = device_image(plan)
     if isinstance(found, str):
         return f"on the CPU, because {found}"
-    source, workers = plan.source, workers or default_threads(plan).threads + _WAITING
+    source = plan.source
     assert isinstance(source, Source)
     seeks, count = source.seeks(found.column), len(source)
     if not seeks:
         return f"{found.field} on the CPU: no picture has a seek index, which the GPU needs; `stoker index --jpeg` makes one"
     which = "pictures" if seeks == count else f"the {seeks:,} of {counted(count, 'picture')} that have a seek index"
     where = "on the GPU" if decode_on == "cuda" else "on the GPU where that is faster, as measured"
-    each = show_bytes(budget // workers)
+    stay = f". At most {show_bytes(kept_bytes)} of pictures stay in pinned memory once they were read" if kept_bytes else ""
     return (
         f"{found.field}: {which} {where}, if baseline and of one scan; others on the CPU. All pictures in flight take at most "
-        f"{show_bytes(budget)} of the GPU's memory, and those of one worker {each} ({counted(workers, 'worker')})"
+        f"{show_bytes(budget)} of the GPU's memory{stay}"
     )

@@ -145,6 +145,7 @@ class Loader:
         sharding: Any = None,
         decode_on: str = "cpu",
         device_memory: int | str = DEVICE_MEMORY,
+        pinned_memory: int | str | None = None,
         epoch: int = 0,
         row: int = 0,
         watchdog_s: float = 60.0,
@@ -167,11 +168,13 @@ class Loader:
             raise ConfigError(f"loader(watchdog_s={watchdog_s!r}): must be a number of seconds above 0")
         self._budget_bytes = parse_bytes(memory, "loader: memory")
         device_bytes = parse_bytes(device_memory, "loader: device_memory")
+        kept_bytes = 0 if pinned_memory is None else parse_bytes(pinned_memory, "loader: pinned_memory")
         self._once, self._part = once, part
         given: dict[str, Any] = {"threads": threads, "processes": processes, "executor": executor, "memory": memory}
         given |= {"ahead": ahead, "format": format, "batches": batches, "device": device, "epoch": epoch}
         given |= {"ray_address": ray_address, "workers_at": workers_at, "pool": pool}
-        given |= {"decode_on": decode_on, "device_memory": device_memory} if decode_on != "cpu" else {}
+        if decode_on != "cpu":
+            given |= {"decode_on": decode_on, "device_memory": device_memory, "pinned_memory": pinned_memory}
         self._arguments = {name: value for name, value in given.items() if value is not None}
         self._output = choose_output(format, device, sharding)
         self._device = "" if device is None else str(device)
@@ -189,7 +192,9 @@ class Loader:
             plan, self._ahead_bytes = reading_ahead(plan, self._deal, part, self._budget_bytes // AHEAD_SHARE)
         self._plan = plan
         elsewhere = workers_at is not None or pool is not None
-        self._decoding = decoding_of(plan, self._output, decode_on, executor, threads, processes, elsewhere, device_bytes)
+        self._decoding = decoding_of(
+            plan, self._output, decode_on, executor, threads, processes, elsewhere, device_bytes, kept_bytes
+        )
         # Other programs make rows by the user's plan, and what decodes on a device makes floats there itself.
         as_given = elsewhere or self._decoding.device is not None
         self._floats = FloatPlace(plan) if as_given else float_place(plan, self._output)
@@ -740,6 +745,8 @@ class Loader:
     def _let_go(self) -> None:
         self._stop_feed()
         self._executor.close()
+        if self._decoding.device is not None:
+            self._decoding.device.close()
         if self._cache is not None and not self._lent:
             self._cache.release()
         self._pool.start_over()  # whoever keeps a closed loader does not keep its memory

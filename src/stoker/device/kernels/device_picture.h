@@ -15,7 +15,7 @@
 #define STK_DEVICE_PIECE 32         /* bytes of a file whose place among the clean ones is noted */
 #define STK_DEVICE_SEGMENTS 128     /* decoded by a block of threads */
 #define STK_DEVICE_BLOCKS 64        /* of coefficients, transformed by a block of threads */
-#define STK_DEVICE_ROWS 4           /* of the output, finished by a block of threads */
+#define STK_DEVICE_ROWS 8           /* of the output, finished by a block of threads */
 #define STK_DEVICE_OPEN 0xFFFFFFFFu /* bit of a state that is not there: what lies before it ends with the data */
 
 /* How outputs along an axis sample a plane; native/src/taps.c has the words. */
@@ -35,7 +35,7 @@ typedef struct {
   int32_t shrink_bits;        /* a block has 8 >> shrink_bits samples a side */
   int32_t first_x, first_y;   /* the first sample decoded is this one of the plane */
   int32_t low, columns;       /* of the samples decoded, the columns that outputs read; whole fours where a block has them */
-  int32_t middle;             /* where these stand in a row of all planes' columns */
+  int32_t middle;             /* where these stand in a row of all planes' columns, each beginning with a whole four */
   int32_t axis_x, axis_y;
   uint32_t samples_at; /* in the picture's work */
   uint16_t quant[64];  /* in zigzag order */
@@ -53,10 +53,10 @@ typedef struct {
 
 typedef struct {
   int64_t slot;                    /* row of the output */
-  int64_t states, bytes;           /* in the data: states, and the range of the file */
+  int64_t states, bytes;           /* in the data: states, and the range of the file, unless that is in its work */
   int64_t coefficients;            /* in all coefficients, counted in blocks of 64 */
   int64_t work;                    /* in all work, counted in bytes; what ends in _at counts from here */
-  uint32_t length;                 /* of the range */
+  uint32_t length, fetched;        /* of the range; 1: that is in the picture's work */
   uint32_t found_at;               /* where in it the data end, and how many clean bytes there are */
   uint32_t clean_at, before_at;    /* clean words; clean bytes before each piece of the range */
   int32_t first_chunk, first_tile; /* blocks of threads that decode, and transform, the pictures before */

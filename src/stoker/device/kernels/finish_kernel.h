@@ -8,61 +8,115 @@
 
 #include "weights_kernel.h"
 
-enum { FINISH_THREADS = 256, CHROMA_ZERO = 128 * 64, GRAY = 1, YCC = 2 };
+enum { FINISH_THREADS = 256, CHROMA_ZERO = 128 * 64, GRAY = 1, YCC = 2, ROWS_TOGETHER = 4 };
 
-/* A row of samples; outside of them weights are 0. */
-SHARE int32_t row_within(int32_t y, int32_t last) {
-  return y < 0 ? 0 : y < last ? y : last;
+/* What the threads of a block look at of a plane again and again. */
+typedef struct {
+  const uint8_t *samples;             /* the first that is read */
+  const int32_t *firsts_x, *firsts_y; /* by output along an axis: its first sample */
+  const int16_t *weights_x, *weights_y;
+  int32_t taps_x, taps_y, stride, last, columns, whole;
+  int32_t origin_x, origin_y; /* the sample of the plane that `samples` begins with */
+  int32_t middle;
+} plane_view;
+
+/* Some rows of the output, so many from y on, that are made together; those in the picture are `begin` to before `stop`. */
+typedef struct {
+  int32_t y, rows, begin, stop;
+} row_group;
+
+SHARE int32_t within(int32_t x, int32_t last) {
+  return x < 0 ? 0 : x < last ? x : last;
 }
 
-/* A thread's share of the columns of a plane, weighed down to row `row` of the output, with 6 fractional bits: four at a time,
- * where a row has whole fours. */
-SHARE void weigh_down(const stk_device_launch *d, const stk_device_picture *p, const stk_device_plane *plane, int32_t row,
-                      int32_t thread, int16_t *middle) {
-  const stk_device_axis *a = &p->axes[plane->axis_y];
-  const uint8_t *work = d->work + p->work, *samples = work + plane->samples_at + plane->low;
-  const int32_t side = 8 >> plane->shrink_bits, last = plane->blocks_y * side - 1, stride = plane->blocks_x * side;
-  const int32_t first = ((const int32_t *)(work + a->first_at))[row] - plane->first_y, taps = a->taps, columns = plane->columns;
-  const int16_t *weights = (const int16_t *)(work + a->weights_at) + (int64_t)row * taps;
-  int16_t *to = middle + plane->middle;
-  if (side < 4) {
-    for (int32_t x = thread; x < columns; x += FINISH_THREADS) {
-      int32_t sum = 1 << 7;
-      for (int32_t t = 0; t < taps; t++) sum += weights[t] * samples[(int64_t)row_within(first + t, last) * stride + x];
-      to[x] = (int16_t)(sum >> 8);
-    }
-    return;
-  }
-  for (int32_t x = 4 * thread; x < columns; x += 4 * FINISH_THREADS) {
-    int32_t sum0 = 1 << 7, sum1 = 1 << 7, sum2 = 1 << 7, sum3 = 1 << 7;
-    for (int32_t t = 0; t < taps; t++) {
-      const uint32_t four = load32(samples + (int64_t)row_within(first + t, last) * stride + x);
-      const int32_t weight = weights[t];
-      sum0 += weight * (int32_t)(four & 255);
-      sum1 += weight * (int32_t)(four >> 8 & 255);
-      sum2 += weight * (int32_t)(four >> 16 & 255);
-      sum3 += weight * (int32_t)(four >> 24);
-    }
-    to[x] = (int16_t)(sum0 >> 8);
-    to[x + 1] = (int16_t)(sum1 >> 8);
-    to[x + 2] = (int16_t)(sum2 >> 8);
-    to[x + 3] = (int16_t)(sum3 >> 8);
-  }
-}
-
-/* Column `column` of the output of one plane. */
-SHARE int32_t weigh_across(const stk_device_launch *d, const stk_device_picture *p, const stk_device_plane *plane, int32_t column,
-                           const int16_t *middle) {
-  const stk_device_axis *a = &p->axes[plane->axis_x];
+SHARE void view_plane(const stk_device_launch *d, const stk_device_picture *p, int32_t k, plane_view *v) {
+  const stk_device_plane *plane = &p->planes[k];
+  const stk_device_axis *x = &p->axes[plane->axis_x], *y = &p->axes[plane->axis_y];
   const uint8_t *work = d->work + p->work;
-  const int32_t first = ((const int32_t *)(work + a->first_at))[column] - plane->first_x - plane->low;
-  const int16_t *weights = (const int16_t *)(work + a->weights_at) + (int64_t)column * a->taps;
-  int32_t sum = WEIGHT_ONE / 2;
-  for (int32_t t = 0; t < a->taps; t++) {
-    const int32_t x = first + t;
-    sum += weights[t] * middle[plane->middle + (x < 0 ? 0 : x < plane->columns ? x : plane->columns - 1)];
+  const int32_t side = 8 >> plane->shrink_bits;
+  v->samples = work + plane->samples_at + plane->low;
+  v->firsts_x = (const int32_t *)(work + x->first_at), v->firsts_y = (const int32_t *)(work + y->first_at);
+  v->weights_x = (const int16_t *)(work + x->weights_at), v->weights_y = (const int16_t *)(work + y->weights_at);
+  v->taps_x = x->taps, v->taps_y = y->taps;
+  v->stride = plane->blocks_x * side, v->last = plane->blocks_y * side - 1;
+  v->columns = plane->columns, v->whole = side >= 4;
+  v->origin_x = plane->first_x + plane->low, v->origin_y = plane->first_y;
+  v->middle = plane->middle;
+}
+
+/* Four samples of a row, from column x of so many on, in one word; outside of them weights are 0. */
+SHARE uint32_t four_samples(const plane_view *v, int32_t y, int32_t x) {
+  const uint8_t *row = v->samples + (int64_t)within(y, v->last) * v->stride;
+  uint32_t four = 0;
+  if (v->whole) return load32(row + x);
+  ROLLED
+  for (int32_t i = 0; i < 4; i++) four |= (uint32_t)row[within(x + i, v->columns - 1)] << (8 * i);
+  return four;
+}
+
+/* Four columns of a plane, from x on, weighed down to row `row` of the picture, with 6 fractional bits. Rows that are made
+ * together lie side by side in `to`. */
+SHARE void weigh_down(const plane_view *v, int32_t row, int32_t x, int16_t *to, int32_t rows) {
+  const int32_t first = v->firsts_y[row] - v->origin_y;
+  const int16_t *weights = v->weights_y + row * v->taps_y;
+  int32_t sum0 = 1 << 7, sum1 = 1 << 7, sum2 = 1 << 7, sum3 = 1 << 7;
+  ROLLED
+  for (int32_t t = 0; t < v->taps_y; t += 2) { /* there is an even number of them */
+    const uint32_t both = load32(weights + t), upper = four_samples(v, first + t, x), lower = four_samples(v, first + t + 1, x);
+    const uint32_t left = low_bytes(upper, lower), right = high_bytes(upper, lower);
+    sum0 = add_low(both, left, sum0);
+    sum1 = add_high(both, left, sum1);
+    sum2 = add_low(both, right, sum2);
+    sum3 = add_high(both, right, sum3);
   }
-  return sum / WEIGHT_ONE;
+  to[0] = (int16_t)(sum0 >> 8);
+  to[rows] = (int16_t)(sum1 >> 8);
+  to[2 * rows] = (int16_t)(sum2 >> 8);
+  to[3 * rows] = (int16_t)(sum3 >> 8);
+}
+
+/* A thread's share of the columns of all planes, for all rows of a group. */
+SHARE void weigh_columns(const stk_device_picture *p, const plane_view *views, const row_group *g, int32_t thread,
+                         int16_t *middle) {
+  int32_t from = thread;
+  ROLLED
+  for (int32_t k = 0; k < p->n_planes; k++) {
+    const plane_view v = views[k];
+    const int32_t fours = (v.columns + 3) / 4;
+    ROLLED
+    for (; from < fours; from += FINISH_THREADS) {
+      ROLLED
+      for (int32_t r = 0; r < g->rows; r++) {
+        const int32_t y = g->y + r;
+        if (y < g->begin || y >= g->stop) continue;
+        weigh_down(&v, p->upside_down ? p->dest[3] - 1 - y : y - p->dest[1], 4 * from,
+                   middle + (v.middle + 4 * from) * g->rows + r, g->rows);
+      }
+    }
+    from -= fours; /* its next columns are of a plane behind this one */
+  }
+}
+
+/* Column `column` of the picture in one plane, of all rows of a group. */
+SHARE void weigh_across(const plane_view *v, int32_t column, const int16_t *middle, int32_t rows, int32_t sums[ROWS_TOGETHER]) {
+  const int32_t first = v->firsts_x[column] - v->origin_x, last = v->columns - 1;
+  const int16_t *weights = v->weights_x + column * v->taps_x;
+  for (int32_t r = 0; r < ROWS_TOGETHER; r++) sums[r] = WEIGHT_ONE / 2;
+  ROLLED
+  for (int32_t t = 0; t < v->taps_x; t += 2) {
+    const uint32_t both = load32(weights + t);
+    for (int32_t i = 0; i < 2; i++) {
+      const int32_t weight = (int16_t)(uint16_t)(both >> (16 * i));
+      const int16_t *from = middle + (v->middle + within(first + t + i, last)) * rows;
+      if (rows == 1) {
+        sums[0] += weight * from[0];
+      } else {
+        const uint64_t four = load64(from);
+        for (int32_t r = 0; r < ROWS_TOGETHER; r++) sums[r] += weight * (int16_t)(uint16_t)(four >> (16 * r));
+      }
+    }
+  }
+  for (int32_t r = 0; r < ROWS_TOGETHER; r++) sums[r] /= WEIGHT_ONE;
 }
 
 SHARE int32_t byte_of(int32_t value) {
@@ -75,31 +129,11 @@ SHARE int32_t share_of(int32_t a, int32_t c) {
   return (a * c + (1 << 14)) >> 15;
 }
 
-SHARE void put_value(const stk_device_launch *d, uint8_t *row, int64_t place, float scale, float bias, int32_t value) {
-  if (d->floats) {
-    ((float *)row)[place] = (float)value * scale + bias;
-  } else {
-    row[place] = (uint8_t)value;
-  }
-}
-
-SHARE void put_pixel(const stk_device_launch *d, uint8_t *row, int32_t x, int32_t y, const int32_t rgb[3]) {
-  const int64_t pixel = (int64_t)y * d->out_width + x, area = (int64_t)d->out_width * d->out_height;
-  const int64_t first = d->planar ? pixel : pixel * d->channels, step = d->planar ? area : 1;
-  put_value(d, row, first, d->scale[0], d->bias[0], rgb[0]);
-  if (d->channels == 1) return;
-  put_value(d, row, first + step, d->scale[1], d->bias[1], rgb[1]);
-  put_value(d, row, first + 2 * step, d->scale[2], d->bias[2], rgb[2]);
-}
-
-SHARE void colours_of(const stk_device_launch *d, const stk_device_picture *p, int32_t column, const int16_t *middle,
-                      int32_t rgb[3]) {
-  const int32_t y = weigh_across(d, p, &p->planes[0], column, middle);
+SHARE void colours_of(const stk_device_launch *d, const stk_device_picture *p, int32_t y, int32_t b, int32_t c, int32_t rgb[3]) {
   if (p->colour == GRAY) {
     rgb[0] = rgb[1] = rgb[2] = byte_of(y);
     return;
   }
-  const int32_t b = weigh_across(d, p, &p->planes[1], column, middle), c = weigh_across(d, p, &p->planes[2], column, middle);
   if (p->colour == YCC) {
     const int32_t cb = b - CHROMA_ZERO, cr = c - CHROMA_ZERO;
     rgb[0] = byte_of(y + cr + share_of(cr, 13173));
@@ -111,26 +145,59 @@ SHARE void colours_of(const stk_device_launch *d, const stk_device_picture *p, i
   if (d->channels == 1) rgb[0] = (rgb[0] * 19595 + rgb[1] * 38470 + rgb[2] * 7471 + 32768) >> 16;
 }
 
+/* Column x of the output, of all rows of a group. */
+SHARE void finish_column(const stk_device_launch *d, const stk_device_picture *p, const plane_view *views, const row_group *g,
+                         int32_t x, const int16_t *middle, int32_t rows) {
+  int32_t sums[3][ROWS_TOGETHER];
+  const int32_t inside = x >= p->dest[0] && x < p->dest[2], each = d->planar ? 1 : d->channels;
+  const int64_t step = d->planar ? (int64_t)d->out_width * d->out_height : 1;
+  uint8_t *const out = d->out + p->slot * d->out_stride;
+  for (int32_t k = 0; k < 3; k++) {
+    if (inside && k < p->n_planes) weigh_across(&views[k], x - p->dest[0], middle, rows, sums[k]);
+  }
+  for (int32_t r = 0; r < rows; r++) {
+    const int32_t y = g->y + r;
+    const int64_t place = ((int64_t)y * d->out_width + x) * each;
+    int32_t rgb[3] = {0, 0, 0};
+    if (y >= d->out_height) break;
+    if (inside && y >= g->begin && y < g->stop) colours_of(d, p, sums[0][r], sums[1][r], sums[2][r], rgb);
+    for (int32_t c = 0; c < 3; c++) {
+      if (c >= d->channels) break;
+      if (d->floats) {
+        ((float *)out)[place + c * step] = (float)rgb[c] * d->scale[c] + d->bias[c];
+      } else {
+        out[place + c * step] = (uint8_t)rgb[c];
+      }
+    }
+  }
+}
+
 KERNEL(stk_finish_rows, FINISH_THREADS) {
-  SHARED int16_t middle[STK_DEVICE_COLUMNS];
+  SHARED uint64_t words[STK_DEVICE_COLUMNS / 4]; /* rows are words, where four are made together */
+  SHARED plane_view views[STK_DEVICE_PLANES];
   const uint32_t in_picture = ((uint32_t)d.out_height + STK_DEVICE_ROWS - 1) / STK_DEVICE_ROWS;
   const uint32_t number = BLOCK_NUMBER / in_picture;
   const int32_t begin = (int32_t)(BLOCK_NUMBER % in_picture) * STK_DEVICE_ROWS;
   const stk_device_picture *p = d.pictures + number;
   if (d.errors[number]) return;
-  uint8_t *row = d.out + p->slot * d.out_stride;
-  for (int32_t y = begin; y < begin + STK_DEVICE_ROWS && y < d.out_height; y++) {
-    const int32_t inside = y >= p->dest[1] && y < p->dest[3];
+  const stk_device_plane *last = &p->planes[p->n_planes - 1];
+  row_group g = {begin, (last->middle + last->columns + 3) * ROWS_TOGETHER <= STK_DEVICE_COLUMNS ? ROWS_TOGETHER : 1, p->dest[1],
+                 p->dest[3]};
+  int16_t *middle = (int16_t *)words;
+  PHASE(FINISH_THREADS) {
+    if (thread < p->n_planes) view_plane(&d, p, thread, &views[thread]);
+  }
+  for (; g.y < begin + STK_DEVICE_ROWS && g.y < d.out_height; g.y += g.rows) {
     PHASE(FINISH_THREADS) {
-      for (int32_t k = 0; inside && k < p->n_planes; k++) {
-        weigh_down(&d, p, &p->planes[k], p->upside_down ? p->dest[3] - 1 - y : y - p->dest[1], thread, middle);
-      }
+      weigh_columns(p, views, &g, thread, middle);
     }
     PHASE(FINISH_THREADS) {
       for (int32_t x = thread; x < d.out_width; x += FINISH_THREADS) {
-        int32_t rgb[3] = {0, 0, 0};
-        if (inside && x >= p->dest[0] && x < p->dest[2]) colours_of(&d, p, x - p->dest[0], middle, rgb);
-        put_pixel(&d, row, x, y, rgb);
+        if (g.rows == ROWS_TOGETHER) {
+          finish_column(&d, p, views, &g, x, middle, ROWS_TOGETHER);
+        } else {
+          finish_column(&d, p, views, &g, x, middle, 1);
+        }
       }
     }
   }

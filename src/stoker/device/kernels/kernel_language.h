@@ -35,7 +35,16 @@ typedef unsigned long long uint64_t;
 #define PHASE(threads) for (int32_t thread = (int32_t)threadIdx.x, own = 1; own; own = 0, __syncthreads())
 #define LEAST(at, value) atomicMin(at, value)
 #define RAISE(at) (*(at) = 1) /* by any number of threads */
+#define ROLLED _Pragma("unroll 1")
 
+SHARE void load128(const void *from, uint32_t to[4]) {
+  const uint4 four = *(const uint4 *)from;
+  to[0] = four.x, to[1] = four.y, to[2] = four.z, to[3] = four.w;
+}
+/* The 32 bits from bit `at` (0 to 31) of two words on. */
+SHARE uint32_t ahead_of(uint32_t first, uint32_t second, uint32_t at) {
+  return __funnelshift_l(second, first, at);
+}
 SHARE int32_t count_bits(uint32_t bits) {
   return __popc(bits);
 }
@@ -56,6 +65,25 @@ SHARE void store32(void *to, uint32_t value) {
   *(uint32_t *)to = value;
 }
 
+/* Bytes 0 and 1, or 2 and 3, of two words in turn. */
+SHARE uint32_t low_bytes(uint32_t a, uint32_t b) {
+  return __byte_perm(a, b, 0x5140);
+}
+SHARE uint32_t high_bytes(uint32_t a, uint32_t b) {
+  return __byte_perm(a, b, 0x7362);
+}
+/* sum and the products of two signed halves with bytes 0 and 1, or 2 and 3. */
+SHARE int32_t add_low(uint32_t halves, uint32_t bytes, int32_t sum) {
+  int32_t all;
+  asm("dp2a.lo.s32.u32 %0, %1, %2, %3;" : "=r"(all) : "r"(halves), "r"(bytes), "r"(sum));
+  return all;
+}
+SHARE int32_t add_high(uint32_t halves, uint32_t bytes, int32_t sum) {
+  int32_t all;
+  asm("dp2a.hi.s32.u32 %0, %1, %2, %3;" : "=r"(all) : "r"(halves), "r"(bytes), "r"(sum));
+  return all;
+}
+
 #else
 
 #include <stdint.h>
@@ -71,6 +99,15 @@ SHARE void store32(void *to, uint32_t value) {
 #define LEAST(at, value) (*(at) = *(at) < (value) ? *(at) : (value))
 #define RAISE(at) (*(at) = 1)
 #endif
+#define ROLLED
+
+SHARE void load128(const void *from, uint32_t to[4]) {
+  memcpy(to, from, 16);
+}
+
+SHARE uint32_t ahead_of(uint32_t first, uint32_t second, uint32_t at) {
+  return at ? first << at | second >> (32 - at) : first;
+}
 
 SHARE int32_t count_bits(uint32_t bits) {
   return __builtin_popcount(bits);
@@ -94,6 +131,20 @@ SHARE void store64(void *to, uint64_t value) {
 }
 SHARE void store32(void *to, uint32_t value) {
   memcpy(to, &value, sizeof value);
+}
+
+SHARE uint32_t low_bytes(uint32_t a, uint32_t b) {
+  return (a & 255) | (b & 255) << 8 | (a & 0xFF00) << 8 | (b & 0xFF00) << 16;
+}
+SHARE uint32_t high_bytes(uint32_t a, uint32_t b) {
+  return low_bytes(a >> 16, b >> 16);
+}
+SHARE int32_t add_low(uint32_t halves, uint32_t bytes, int32_t sum) {
+  const int32_t first = (int16_t)(uint16_t)halves, second = (int16_t)(uint16_t)(halves >> 16);
+  return sum + first * (int32_t)(bytes & 255) + second * (int32_t)(bytes >> 8 & 255);
+}
+SHARE int32_t add_high(uint32_t halves, uint32_t bytes, int32_t sum) {
+  return add_low(halves, bytes >> 16, sum);
 }
 
 #endif

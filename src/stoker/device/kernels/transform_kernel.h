@@ -71,45 +71,57 @@ SHARE void to_two(int32_t first, const int16_t *in, int32_t step, int32_t shift,
   out[1] = descaled(even - odd, shift);
 }
 
-/* The plane that has block *block of all blocks of a picture, and *block becomes its number there; -1: no plane. */
-SHARE int32_t plane_of_block(const stk_device_picture *p, int32_t *block) {
+/* What the threads of a block of coefficients look at again and again; no samples: it is not there. */
+typedef struct {
+  const int16_t *coefficients;
+  const uint16_t *quant;
+  uint8_t *samples;
+  int32_t stride, bits; /* a block has 8 >> bits samples a side */
+} block_view;
+
+/* Block `block` of all blocks of a picture. */
+SHARE void view_block(const stk_device_launch *d, const stk_device_picture *p, int32_t block, block_view *v) {
+  v->samples = 0, v->bits = 0;
   for (int32_t k = 0; k < p->n_planes; k++) {
-    const int32_t blocks = p->planes[k].blocks_x * p->planes[k].blocks_y;
-    if (*block < blocks) return k;
-    *block -= blocks;
+    const stk_device_plane *plane = &p->planes[k];
+    const int32_t blocks = plane->blocks_x * plane->blocks_y;
+    if (block >= blocks) {
+      block -= blocks;
+      continue;
+    }
+    const int32_t x = block % plane->blocks_x, y = block / plane->blocks_x, side = 8 >> plane->shrink_bits;
+    const int64_t mcu = (int64_t)(y / plane->down) * p->columns + x / plane->across;
+    const int64_t number = p->coefficients + mcu * p->kept + plane->turn + y % plane->down * plane->across + x % plane->across;
+    v->coefficients = d->coefficients + number * 64;
+    v->quant = plane->quant;
+    v->stride = plane->blocks_x * side, v->bits = plane->shrink_bits;
+    v->samples = d->work + p->work + plane->samples_at + (int64_t)y * side * v->stride + (int64_t)x * side;
+    return;
   }
-  return -1;
 }
 
 /* What thread `lane` of a block's eight does before the columns: one row of coefficients, dequantised, to their places. */
-SHARE void dequantise_part(const stk_device_launch *d, const stk_device_picture *p, int32_t block, int32_t lane, int16_t *to) {
-  const int32_t k = plane_of_block(p, &block);
-  if (k < 0) return;
-  const stk_device_plane *plane = &p->planes[k];
-  const int32_t x = block % plane->blocks_x, y = block / plane->blocks_x;
-  const int64_t mcu = (int64_t)(y / plane->down) * p->columns + x / plane->across;
-  const int64_t number = p->coefficients + mcu * p->kept + plane->turn + y % plane->down * plane->across + x % plane->across;
-  const int16_t *from = d->coefficients + number * 64 + 8 * lane;
-  const uint64_t halves[2] = {load64(from), load64(from + 4)};
+SHARE void dequantise_part(const block_view *v, int32_t lane, int16_t *to) {
+  if (!v->samples) return;
+  uint32_t four[4];
+  load128(v->coefficients + 8 * lane, four);
   for (int32_t i = 0; i < 8; i++) {
-    const int16_t value = (int16_t)(uint16_t)(halves[i / 4] >> (16 * (i % 4)));
-    to[natural_place[8 * lane + i]] = wrapped(value * plane->quant[8 * lane + i]);
+    const int32_t value = (int16_t)(uint16_t)(four[i / 2] >> (16 * (i % 2)));
+    to[natural_place[8 * lane + i]] = wrapped(value * v->quant[8 * lane + i]);
   }
 }
 
 /* Column `lane` of a block; of two samples a side, the first column is not clamped, and stands apart. */
-SHARE void transform_column(const stk_device_picture *p, int32_t block, int32_t lane, int16_t *in, int32_t *first) {
-  const int32_t k = plane_of_block(p, &block);
+SHARE void transform_column(const block_view *v, int32_t lane, int16_t *in, int32_t *first) {
   int32_t line[8];
-  if (k < 0) return;
-  const int32_t bits = p->planes[k].shrink_bits;
-  if (bits == 0) {
+  if (!v->samples) return;
+  if (v->bits == 0) {
     to_eight(in + lane, 8, 11, line);
     for (int32_t y = 0; y < 8; y++) in[8 * y + lane] = clamped16(line[y]);
-  } else if (bits == 1) {
+  } else if (v->bits == 1) {
     to_four(in + lane, 8, 12, line);
     for (int32_t y = 0; y < 4; y++) in[8 * y + lane] = clamped16(line[y]);
-  } else if (bits == 2 && (lane == 0 || lane % 2 == 1)) {
+  } else if (v->bits == 2 && (lane == 0 || lane % 2 == 1)) {
     to_two(in[lane], in + lane, 8, 13, line);
     for (int32_t y = 0; y < 2; y++) {
       if (lane == 0) {
@@ -122,28 +134,21 @@ SHARE void transform_column(const stk_device_picture *p, int32_t block, int32_t 
 }
 
 /* Row `lane` of a block, to its place in the plane. */
-SHARE void transform_row(const stk_device_launch *d, const stk_device_picture *p, int32_t block, int32_t lane, const int16_t *in,
-                         const int32_t *first) {
-  const int32_t k = plane_of_block(p, &block);
+SHARE void transform_row(const block_view *v, int32_t lane, const int16_t *in, const int32_t *first) {
   int32_t line[8];
-  if (k < 0) return;
-  const stk_device_plane *plane = &p->planes[k];
-  const int32_t side = 8 >> plane->shrink_bits;
-  if (lane >= side) return;
-  const int64_t stride = (int64_t)plane->blocks_x * side;
-  const int32_t x = block % plane->blocks_x, y = block / plane->blocks_x;
-  uint8_t *out = d->work + p->work + plane->samples_at + ((int64_t)y * side + lane) * stride + (int64_t)x * side;
-  if (plane->shrink_bits == 0) {
+  if (!v->samples || lane >= 8 >> v->bits) return;
+  uint8_t *out = v->samples + (int64_t)lane * v->stride;
+  if (v->bits == 0) {
     uint64_t all = 0;
     to_eight(in + 8 * lane, 1, 18, line);
     for (int32_t i = 0; i < 8; i++) all |= (uint64_t)sample_of(line[i]) << (8 * i);
     store64(out, all);
-  } else if (plane->shrink_bits == 1) {
+  } else if (v->bits == 1) {
     uint32_t all = 0;
     to_four(in + 8 * lane, 1, 19, line);
     for (int32_t i = 0; i < 4; i++) all |= (uint32_t)sample_of(line[i]) << (8 * i);
     store32(out, all);
-  } else if (plane->shrink_bits == 2) {
+  } else if (v->bits == 2) {
     to_two(first[lane], in + 8 * lane, 1, 20, line);
     for (int32_t i = 0; i < 2; i++) out[i] = sample_of(line[i]);
   } else {
@@ -168,19 +173,23 @@ SHARE int32_t picture_of_tile(const stk_device_launch *d, int32_t block) {
 KERNEL(stk_transform_blocks, TRANSFORM_THREADS) {
   SHARED int16_t values[TRANSFORM_AT_ONCE * TRANSFORM_STRIDE]; /* gaps keep the threads of a warp off each other's banks */
   SHARED int32_t firsts[TRANSFORM_AT_ONCE * 2];
+  SHARED block_view views[STK_DEVICE_BLOCKS];
   const int32_t number = picture_of_tile(&d, (int32_t)BLOCK_NUMBER);
   const stk_device_picture *p = d.pictures + number;
   if (d.errors[number]) return;
   const int32_t begin = ((int32_t)BLOCK_NUMBER - p->first_tile) * STK_DEVICE_BLOCKS;
-  for (int32_t at = begin; at < begin + STK_DEVICE_BLOCKS; at += TRANSFORM_AT_ONCE) {
+  PHASE(TRANSFORM_THREADS) {
+    if (thread < STK_DEVICE_BLOCKS) view_block(&d, p, begin + thread, &views[thread]);
+  }
+  for (int32_t at = 0; at < STK_DEVICE_BLOCKS; at += TRANSFORM_AT_ONCE) {
     PHASE(TRANSFORM_THREADS) {
-      dequantise_part(&d, p, at + thread / 8, thread % 8, values + thread / 8 * TRANSFORM_STRIDE);
+      dequantise_part(&views[at + thread / 8], thread % 8, values + thread / 8 * TRANSFORM_STRIDE);
     }
     PHASE(TRANSFORM_THREADS) {
-      transform_column(p, at + thread / 8, thread % 8, values + thread / 8 * TRANSFORM_STRIDE, firsts + thread / 8 * 2);
+      transform_column(&views[at + thread / 8], thread % 8, values + thread / 8 * TRANSFORM_STRIDE, firsts + thread / 8 * 2);
     }
     PHASE(TRANSFORM_THREADS) {
-      transform_row(&d, p, at + thread / 8, thread % 8, values + thread / 8 * TRANSFORM_STRIDE, firsts + thread / 8 * 2);
+      transform_row(&views[at + thread / 8], thread % 8, values + thread / 8 * TRANSFORM_STRIDE, firsts + thread / 8 * 2);
     }
   }
 }

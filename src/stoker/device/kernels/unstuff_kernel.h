@@ -25,7 +25,7 @@ SHARE uint32_t zero_bytes(uint64_t word) {
   return (uint32_t)((zeros >> 7) * 0x0102040810204080u >> 56);
 }
 
-/* Looks at the piece of the range that begins at `from`; ranges are followed by zeros up to the end of their last piece. */
+/* Looks at the piece of the range that begins at `from`; there is memory up to the end of its last piece. */
 SHARE piece_bits look_at_piece(const uint8_t *bytes, uint32_t length, uint32_t from) {
   uint32_t zeros = 0, ones = 0;
   for (int32_t i = 0; i < STK_DEVICE_PIECE / 8; i++) {
@@ -44,6 +44,11 @@ SHARE piece_bits look_at_piece(const uint8_t *bytes, uint32_t length, uint32_t f
   return p;
 }
 
+/* The range of a picture's file. */
+SHARE const uint8_t *range_of(const stk_device_launch *d, const stk_device_picture *p) {
+  return p->fetched ? d->work + p->work + p->bytes : d->data + p->bytes;
+}
+
 /* Those of the bits that lie before byte `stop` of the range. */
 SHARE uint32_t bits_before(uint32_t bits, uint32_t from, uint32_t stop) {
   return stop >= from + STK_DEVICE_PIECE ? bits : stop <= from ? 0 : bits & ((1u << (stop - from)) - 1);
@@ -55,7 +60,7 @@ SHARE int64_t clean_byte(const stk_device_launch *d, const stk_device_picture *p
   const uint32_t *found = (const uint32_t *)(work + p->found_at), *before = (const uint32_t *)(work + p->before_at);
   if (place >= found[0]) return -1;
   const uint32_t from = place / STK_DEVICE_PIECE * STK_DEVICE_PIECE, bit = place - from;
-  const uint32_t kept = look_at_piece(d->data + p->bytes, p->length, from).kept;
+  const uint32_t kept = look_at_piece(range_of(d, p), p->length, from).kept;
   return kept >> bit & 1 ? (int64_t)before[place / STK_DEVICE_PIECE] + count_bits(kept & ((1u << bit) - 1)) : -1;
 }
 
@@ -64,7 +69,7 @@ KERNEL(stk_unstuff_ranges, UNSTUFF_THREADS) {
   SHARED uint32_t end[1];
   SHARED uint8_t stage[UNSTUFF_TILE + 8]; /* bytes left over from the tile before, then those of this one */
   const stk_device_picture *p = d.pictures + BLOCK_NUMBER;
-  const uint8_t *bytes = d.data + p->bytes;
+  const uint8_t *bytes = range_of(&d, p);
   uint8_t *work = d.work + p->work;
   uint32_t *found = (uint32_t *)(work + p->found_at), *before = (uint32_t *)(work + p->before_at);
   uint8_t *clean = work + p->clean_at;
