@@ -433,6 +433,11 @@ REFUSED: dict[str, tuple[Callable[[Path], Pipeline], dict[str, Any], str]] = {
         {},
         "which only the CPU does",
     ),
+    "a rule of pad": (
+        lambda root: stoker.files(root).image("image", CenterCrop(9)).batch(4, pad={"image": list}),
+        {},
+        r"batch\(pad=\.\.\.\) names the field 'image'",
+    ),
     "images of any size": (lambda root: stoker.files(root).image("image", HorizontalFlip()).batch(4), {}, "vary in size"),
     "pixels": (
         lambda root: stoker.arrays(image=np.zeros((8, 9, 9, 3), np.uint8)).image("image", CenterCrop(4)).batch(4),
