@@ -40,11 +40,12 @@ import train_gpu
 from measure import SEED, available, make_parser, median, note, report
 from ours import OPS, SIDE
 from stoker.device import choose_output
-from stoker.device.device_decode import LOADS, DeviceDecoding, DeviceRoom, DeviceWorker, LoadSize
+from stoker.device.device_decode import DeviceDecoding, DeviceRoom, DeviceWorker, LoadSize
 from stoker.image import RandomResizedCrop
 from stoker.image.lower import lower
 from stoker.kernel.native import SEEK_STEP, Program, Spans
 from stoker.kernel.render import Renderer, SpanInput
+from stoker.loader.decode_place import LOADS
 from stoker.pack.jobs.seeking import index_folder
 from stoker.pack.values.jpegs import make_seek
 from stoker.source.shards.sidecar import keep_sidecar

@@ -280,7 +280,7 @@ static void keep_picture(stk_keep *keep, const stk_frame *f, const stk_seek_tabl
   stk_seek_state *states = (stk_seek_state *)(void *)(k + 1);
   *k = (kept_picture){f->length, {t->step, t->per_row, t->count, states}};
   memcpy(states, t->states, (size_t)t->count * sizeof *states);
-  memcpy((uint8_t *)k + bytes_at, f->data, (size_t)f->length);
+  stk_kernels_now()->copy((uint8_t *)k + bytes_at, f->data, f->length);
   __atomic_store_n(kept, (int64_t)(intptr_t)k, __ATOMIC_RELEASE);
 }
 
@@ -330,7 +330,7 @@ static int add(stk_device_load *load, const stk_frame *f, const stk_seek_table *
   if (kept) {
     load->fetches[next.fetched++] = (stk_fetch){(int64_t)(intptr_t)(f->data + r->begin), p->work + p->bytes, length};
   } else {
-    memcpy(bytes, f->data + r->begin, (size_t)length);
+    stk_kernels_now()->copy(bytes, f->data + r->begin, length);
     memset(bytes + length, 0, (size_t)(load->memory + next.data_end - bytes - length));
   }
   memcpy(load->memory + load->pictures * (int64_t)sizeof *p, p, sizeof *p);

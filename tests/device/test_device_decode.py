@@ -23,7 +23,7 @@ import pytest
 import stoker
 from stoker import Pipeline
 from stoker.batch.batch import Batch
-from stoker.device import device_decode
+from stoker.device import cuda_driver, device_decode
 from stoker.errors import ConfigError, DeviceError, ImageError
 from stoker.image import CenterCrop, ColorJitter, CutMix, HorizontalFlip, MixUp, Normalize, RandomResizedCrop, Resize, ToFloat
 from stoker.loader import Loader
@@ -32,6 +32,7 @@ from stoker.pack.jobs.seeking import index_folder
 from stoker.source.shards.sidecar import keep_sidecar
 
 from ..support import image_bytes, jpeg_bytes
+from . import emulated_gpu
 from .emulated_gpu import Emulation
 from .emulated_gpu import driver_library as driver_library
 from .emulated_gpu import emulated as emulated
@@ -164,6 +165,110 @@ def test_pictures_of_shards_are_decoded_on_the_device_too(emulated: Emulation, s
     with pipeline.loader(device="cuda", decode_on="cuda", threads=3) as loader:
         assert epochs(loader) == expected(pipeline)
         assert loader.stats().device_images >= 2 * TAKEN
+
+
+# ---- pictures that stay in pinned memory -------------------------------------------------------------------------------------
+
+
+def of_kind(kind: str, photos: Path, shards: Path) -> Pipeline:
+    if kind == "files":
+        return crops(photos)
+    return stoker.tar(str(shards / "t-*.tar")).shuffle(seed=3).image("jpg", RandomResizedCrop(48), HorizontalFlip()).batch(7)
+
+
+@pytest.mark.parametrize("kind", ["files", "tar"])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_pictures_that_stay_in_pinned_memory_give_the_same(
+    emulated: Emulation, photos: Path, shards: Path, kind: str, threads: int
+) -> None:
+    pipeline, before = of_kind(kind, photos, shards), emulated.counts().fetches
+    with pipeline.loader(device="cuda", decode_on="cuda", threads=threads, pinned_memory="50MB") as loader:
+        assert epochs(loader, 3) == expected(pipeline, 3)
+        assert loader.stats().device_images >= 3 * TAKEN
+    assert emulated.counts().fetches - before >= 2 * TAKEN
+
+
+@pytest.mark.parametrize("kind", ["files", "tar"])
+def test_pictures_that_stay_are_not_read_again(emulated: Emulation, tmp_path: Path, kind: str) -> None:
+    rows = [{"__key__": f"{n:03d}", "jpg": KINDS[n % 5](n), "cls": n % 3} for n in range(20)]
+    if kind == "files":
+        for row in rows:
+            (tmp_path / f"{row['__key__']}.jpg").write_bytes(row["jpg"])
+        keep_sidecar(os.fsencode(tmp_path), index_folder(os.fsencode(tmp_path)).index)
+        pipeline = stoker.files(tmp_path, labels=None).shuffle(seed=3).image("image", RandomResizedCrop(48)).batch(5)
+    else:
+        stoker.write_tar(tmp_path / "t.tar", rows, seek=True)
+        pipeline = stoker.tar(str(tmp_path / "t.tar")).shuffle(seed=3).image("jpg", RandomResizedCrop(48)).select("jpg").batch(5)
+    right = expected(pipeline, 3)
+    with pipeline.loader(device="cuda", decode_on="cuda", executor="inline", pinned_memory="50MB") as loader:
+        assert epochs(loader, 1) == right[:1]
+        for path in tmp_path.glob("*.jpg" if kind == "files" else "*.tar"):
+            path.write_bytes(bytes(path.stat().st_size))  # whoever reads them now finds nothing of use
+        assert epochs(loader, 2) == right[1:]
+
+
+def test_where_not_all_pictures_can_stay_the_others_are_read(emulated: Emulation, photos: Path) -> None:
+    before = emulated.counts().fetches
+    with crops(photos).loader(device="cuda", decode_on="cuda", executor="inline", pinned_memory="60kB") as loader:
+        assert epochs(loader, 3) == expected(crops(photos), 3)
+    assert 0 < emulated.counts().fetches - before < TAKEN
+
+
+@pytest.mark.parametrize("kind", ["files", "tar"])
+def test_pictures_that_stay_and_that_the_device_gives_back_are_decoded_here(
+    emulated: Emulation, photos: Path, shards: Path, kind: str
+) -> None:
+    emulated.blame(3)
+    pipeline = of_kind(kind, photos, shards)
+    with pipeline.loader(device="cuda", decode_on="cuda", threads=2, pinned_memory="50MB") as loader:
+        assert epochs(loader, 3) == expected(pipeline, 3)
+        assert loader.stats().device_refused
+
+
+def test_pictures_that_stay_and_find_no_room_in_a_load_wait_for_the_next(
+    emulated: Emulation, photos: Path, shards: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device_decode, "_PICTURES", 2)
+    for pipeline in (of_kind("files", photos, shards), of_kind("tar", photos, shards)):
+        with pipeline.loader(device="cuda", decode_on="cuda", threads=2, pinned_memory="50MB") as loader:
+            assert epochs(loader, 3) == expected(pipeline, 3)
+
+
+def test_a_driver_that_cannot_copy_many_pieces_at_once_copies_them_one_by_one(
+    emulated: Emulation, photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cuda_driver, "_BATCH_COPY", "cuNoSuchFunction")
+    before = emulated.counts()
+    with crops(photos).loader(device="cuda", decode_on="cuda", threads=2, pinned_memory="50MB") as loader:
+        assert epochs(loader, 3) == expected(crops(photos), 3)
+    assert emulated.counts().uploads - before.uploads > TAKEN and emulated.counts().fetches == before.fetches
+
+
+def test_without_pinned_memory_pictures_are_read_and_that_is_told_once(
+    emulated: Emulation, photos: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    make = emulated_gpu.EmulatedMemory.pinned
+
+    def pinned(memory: Any, nbytes: int) -> Any:
+        if nbytes == 77_000_000:
+            raise RuntimeError("CUDA error: out of memory\nmore of that")
+        return make(memory, nbytes)
+
+    monkeypatch.setattr(emulated_gpu.EmulatedMemory, "pinned", pinned)
+    with crops(photos).loader(device="cuda", decode_on="cuda", threads=2, pinned_memory=77_000_000) as loader:
+        assert epochs(loader, 2) == expected(crops(photos), 2)
+    told = "there are no 77.0 MB of pinned memory for more pictures (CUDA error: out of memory); these are read again every time"
+    assert [record.message for record in caplog.records] == [told]
+
+
+def test_who_keeps_pictures_hears_of_it_and_a_size_that_is_none_is_refused(emulated: Emulation, photos: Path) -> None:
+    told = crops(photos).explain(decode_on="cuda", pinned_memory="2GB")
+    assert "At most 2.0 GB of pictures stay in pinned memory once they were read" in told
+    with pytest.raises(ConfigError, match="loader: pinned_memory='much' is not a size"):
+        crops(photos).loader(device="cuda", decode_on="cuda", pinned_memory="much")
+
+
+# ---- loads -------------------------------------------------------------------------------------------------------------------
 
 
 def test_loads_that_are_full_are_decoded_and_filled_again(

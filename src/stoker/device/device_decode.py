@@ -3,8 +3,8 @@
 A task renders its rows as always, in one native call; but what the device takes is only put into a *load*: a descriptor, places
 to begin, and the bytes of the file, in pinned memory. Then the load is copied, kernels decode it into the batch's memory on the
 device, and the worker waits, without a core, while it is another's turn. A picture that the device finds fault with is rendered
-here, so that its error, if it has one, is the one it always has. Pictures made here are copied to their places on the device, and then the task ends like any
-other. So who decodes a picture changes no byte of a batch.
+here, so that its error, if it has one, is the one it always has. Pictures made here are copied to their places on the device, and
+then the task ends like any other. So who decodes a picture changes no byte of a batch.
 """
 
 from __future__ import annotations
@@ -34,8 +34,6 @@ Ints = NDArray[np.int64]
 
 _log = logging.getLogger("stoker")
 
-#: loads that are on the device at a time: while one is copied, others are decoded beside each other
-LOADS = 4
 #: pictures of a load at most
 _PICTURES = 1024
 #: the share of a load's device memory that files may take: coefficients and samples of them take the rest
@@ -70,16 +68,15 @@ class DeviceMemory(Protocol):
 
 
 class LoadSize:
-    """How a budget on the device is divided among loads, so many of which are there at a time.
+    """How a budget on the device is divided among so many loads at a time.
 
-    Each worker has pinned memory to fill the next; of the workers so many compute at a time (`turns`), while others wait for the
-    device. Pictures that stay in pinned memory take at most `kept_bytes` of it.
+    So many workers compute at a time (`turns`), while others wait for the device. Pictures that stay in pinned memory take at
+    most `kept_bytes` of it.
     """
 
-    def __init__(self, budget: int, workers: int, *, turns: int | None = None, kept_bytes: int = 0) -> None:
-        self.workers, self.turns, self.kept_bytes = workers, turns or workers, kept_bytes
-        self.loads = min(LOADS, workers)
-        self.device_bytes = max(_LEAST_BYTES, budget // self.loads)
+    def __init__(self, budget: int, loads: int, *, turns: int = 1, kept_bytes: int = 0) -> None:
+        self.loads, self.turns, self.kept_bytes = loads, turns, kept_bytes
+        self.device_bytes = max(_LEAST_BYTES, budget // loads)
         self.pinned_bytes = min(_MOST_PINNED, max(_LEAST_PINNED, self.device_bytes // _FILES_SHARE))
 
     def __str__(self) -> str:
@@ -182,8 +179,8 @@ class DeviceDecoding:
             return make()
         except (RuntimeError, MemoryError) as error:
             raise DeviceError(
-                f"there is no memory for decoding on the device ({self.size}; {message_of(error).splitlines()[0]}); use less, as in "
-                "loader(device_memory='250MB'), or decode_on='cpu'"
+                f"there is no memory for decoding on the device ({self.size}; {message_of(error).splitlines()[0]}); use less, "
+                "as in loader(device_memory='250MB'), or decode_on='cpu'"
             ) from error
 
     def close(self) -> None:

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 PLACES = ("cpu", "cuda", "auto")
 #: what decoding may take of a device's memory, unless the user says
 DEVICE_MEMORY = "1GB"
-#: threads beside those that compute: they wait for the device
-_WAITING = 3
+#: loads of pictures on the device at a time, for each of which a thread waits: while some are copied, others are decoded
+LOADS = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +44,8 @@ class DeviceImage:
 class Decoding:
     """Where a loader's pictures are decoded; `device` None: by the CPU alone.
 
-    Workers are `threads` of the `executor`, `turns` of which compute at a time. `told` is what `explain` says of it, `reason` what
-    statistics do.
+    Workers are `threads` of the `executor`, `turns` of which compute at a time. `told` is what `explain` says of it, `reason`
+    what statistics do.
     """
 
     device: DeviceDecoding | None = None
@@ -84,10 +84,10 @@ def decoding_of(
         if isinstance(found, str) or memory is None:
             raise ConfigError(f"loader(decode_on={decode_on!r}): {found}; or use decode_on='cpu'")
         turns = 1 if executor == "inline" else threads or default_threads(plan).threads
-        workers = 1 if executor == "inline" else turns + _WAITING
+        loads = 1 if executor == "inline" else LOADS
         from ..device.device_decode import DeviceDecoding, LoadSize
 
-        size = LoadSize(budget, workers, turns=turns, kept_bytes=kept_bytes)
+        size = LoadSize(budget, loads, turns=turns, kept_bytes=kept_bytes)
         device = DeviceDecoding(memory, found.field, found.shape, found.dtype, size)
     except (ConfigError, DeviceError) as error:
         if decode_on == "cuda":
@@ -99,8 +99,9 @@ def decoding_of(
         device.share = 0.0  # until cores are the limit
     told = explain_decoding(plan, decode_on, budget, kept_bytes)
     reason = "on the CPU until its cores are the limit" if automatic else "on the GPU, as asked for"
-    kind, count = ("inline", None) if executor == "inline" else ("threads", workers)
-    return Decoding(device, automatic, kind, count, turns, found.step, told, reason)
+    if executor == "inline":
+        return Decoding(device, automatic, executor, None, None, found.step, told, reason)
+    return Decoding(device, automatic, "threads", turns + loads, turns, found.step, told, reason)
 
 
 def check_place(decode_on: Any) -> None:

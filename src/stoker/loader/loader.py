@@ -72,7 +72,7 @@ from .build import (
     window_of,
 )
 from .cache_review import CacheReview
-from .decode_place import DEVICE_MEMORY, decoding_of
+from .decode_place import DEVICE_MEMORY, LOADS, decoding_of
 from .decode_watch import DecodeWatch, decode_watch
 from .epoch_iterator import EarlyStep, EpochIterator, EpochProgress, Portions, UnitSteps
 from .float_place import FloatPlace, float_place
@@ -246,7 +246,10 @@ class Loader:
         self._finalizer.atexit = False  # whatever runs then is stopped by the engine, all loaders at once
         policy = policy_of(self._executor, self._output, plan)
         told = executor_stats(executor, self._executor, policy)
-        self._meters = Meters(self._executor.workers, core_share().threads, queued_seconds, told)
+        turns = self._decoding.turns
+        if turns is not None:  # who waits for a device while others compute is no further worker
+            told = replace(told, threads=turns)
+        self._meters = Meters(turns or self._executor.workers, core_share().threads, queued_seconds, told)
         keep, allocate = self._window.units(self._layout.nbytes) + 1, slab_memory(self._executor, self._output)
         self._pool = SlabPool(self._layout, keep, allocate)
         # Once: the meters know each kind of work by these lists.
@@ -820,7 +823,10 @@ class Loader:
     @property
     def _window(self) -> Window:
         """Units in the making or waiting."""
-        return window_of(self._executor.workers) if self._units_ahead is None else Window(self._units_ahead, self._units_ahead)
+        if self._units_ahead is not None:
+            return Window(self._units_ahead, self._units_ahead)
+        window = window_of(self._executor.workers)
+        return window if self._decoding.turns is None else replace(window, least=max(window.least, LOADS + 2))
 
     @property
     def _units_ahead(self) -> int | None:

@@ -400,6 +400,8 @@ def _wait(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
     top = max(stats.steps, key=lambda step: step.wait_s)
     share = f"{top.wait_s / (stats.task_s or 1.0):.0%} of the workers' time"
     if top.kind == "device":
+        if balance.used >= _FULL * stats.workers:
+            return None  # tasks wait for their turn to compute
         return Limit("device", f"Decoding on the GPU is the limit: {top.name} waits for it {share}", "workers", top.name)
     if top.kind != "read":
         waiting = f"A function that waits (for a network, a disk, a sleep) is the limit: {top.name} waits {share}"

@@ -33,6 +33,8 @@ typedef struct {
   code_order orders[STK_DEVICE_TABLES];
   uint32_t turns[STK_DEVICE_TURNS];
   uint32_t ring[RING][ENTROPY_THREADS]; /* clean words by their numbers, for each thread its own: loads from afar come in fours */
+  uint32_t lengths[ENTROPY_THREADS];    /* of the segments of the chunk, in bits */
+  int32_t by_length[ENTROPY_THREADS];   /* segments, the longest first */
 } entropy_memory;
 
 SHARE void order_code(const stk_device_code *code, code_order *order) {
@@ -62,6 +64,26 @@ SHARE uint32_t entry_of(const stk_device_code *code, const code_order *order, in
   return ahead > 0xFFFF ? 0 : find_code(code, order, ahead, LOOK_BITS + 1, 16);
 }
 
+SHARE const stk_device_state *state_of(const stk_device_launch *d, const stk_device_picture *p, int32_t number) {
+  const int32_t row = number / p->segments, in_row = number % p->segments;
+  return (const stk_device_state *)(d->data + p->states) + row * (p->segments + 1) + in_row;
+}
+
+/* Bits of a segment in the file; of the last one the step is as good a guess as any; 0: it is none. */
+SHARE uint32_t length_of(const stk_device_launch *d, const stk_device_picture *p, int32_t number) {
+  if (number >= p->segments * p->rows) return 0;
+  const stk_device_state *state = state_of(d, p, number);
+  return state[1].bit == STK_DEVICE_OPEN ? 64 * (uint32_t)p->step : state[1].bit - state->bit;
+}
+
+/* How many segments of the chunk are longer. */
+SHARE int32_t rank_of(const uint32_t *lengths, int32_t i) {
+  const uint32_t mine = lengths[i];
+  int32_t rank = 0;
+  for (int32_t j = 0; j < ENTROPY_THREADS; j++) rank += lengths[j] > mine || (lengths[j] == mine && j < i);
+  return rank;
+}
+
 /* Words from `filled` on, for one thread, until there are enough behind word `present`. Returns the first that is not there. */
 SHARE uint32_t fill_ring(const uint32_t *clean, uint32_t words, uint32_t present, uint32_t filled, int32_t thread,
                          entropy_memory *m) {
@@ -79,8 +101,7 @@ SHARE uint32_t fill_ring(const uint32_t *clean, uint32_t words, uint32_t present
 SHARE int32_t decode_segment(const stk_device_launch *d, const stk_device_picture *p, entropy_memory *m, int32_t number,
                              int32_t thread) {
   const int32_t row = number / p->segments, in_row = number % p->segments;
-  const stk_device_state *state = (const stk_device_state *)(d->data + p->states) + row * (p->segments + 1) + in_row;
-  const stk_device_state *after = state + 1;
+  const stk_device_state *state = state_of(d, p, number), *after = state + 1;
   const uint8_t *work = d->work + p->work;
   const uint32_t *clean = (const uint32_t *)(work + p->clean_at);
   const uint32_t clean_size = ((const uint32_t *)(work + p->found_at))[1], words = (clean_size + 3) / 4;
@@ -168,11 +189,14 @@ KERNEL(stk_decode_segments, ENTROPY_THREADS) {
   SHARED entropy_memory memory[1];
   const int32_t number = picture_of_chunk(&d, (int32_t)BLOCK_NUMBER);
   const stk_device_picture *p = d.pictures + number;
+  const int32_t begin = ((int32_t)BLOCK_NUMBER - p->first_chunk) * STK_DEVICE_SEGMENTS;
   PHASE(ENTROPY_THREADS) {
+    memory->lengths[thread] = length_of(&d, p, begin + thread);
     if (thread < STK_DEVICE_TABLES) order_code(p->codes + thread, memory->orders + thread);
     if (thread < STK_DEVICE_TURNS) memory->turns[thread] = p->turns[thread];
   }
   PHASE(ENTROPY_THREADS) {
+    memory->by_length[rank_of(memory->lengths, thread)] = thread;
     for (int32_t table = 0; table < STK_DEVICE_TABLES; table++) {
       for (int32_t i = thread; i < TABLE_SIZE; i += ENTROPY_THREADS) {
         memory->look[table][i] = (uint16_t)entry_of(p->codes + table, memory->orders + table, i);
@@ -180,7 +204,7 @@ KERNEL(stk_decode_segments, ENTROPY_THREADS) {
     }
   }
   PHASE(ENTROPY_THREADS) {
-    const int32_t segment = ((int32_t)BLOCK_NUMBER - p->first_chunk) * STK_DEVICE_SEGMENTS + thread;
+    const int32_t segment = begin + memory->by_length[thread]; /* those of a warp end at about the same time */
     if (segment >= p->segments * p->rows) continue;
     if (!decode_segment(&d, p, memory, segment, thread)) RAISE(&d.errors[number]);
   }
