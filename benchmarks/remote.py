@@ -5,12 +5,16 @@ cache; and the same shards from a loopback server that answers every request 20 
 objects of S3, from that same server (``s3-plain``) and, where it is installed, from moto (``s3``). Both shuffles, of all samples
 (``global``) and of 1,000 (``window``); without a cache, with a new and empty one for every epoch (``cold``), and with a full one
 (``warm``). An epoch is measured from the making of its loader to its last batch, for local shards too; shards are opened before.
-``raw`` is what the server can give: all its bytes in parallel downloads, nothing done with them.
+``raw`` is what the server can give: all its bytes in parallel downloads, nothing done with them. `of_limit` compares with the
+slower of that and local shards.
 
 The server runs on the same cores: `work` says what it took of them, and what the loader took, per image. By that alone, and so
 hardly by what else the machine does, `of_local_by_cpu` compares: the local loader's time on cores with the sum of both, and
-without the server's share, as if it were elsewhere. ``--apart`` keeps loaders to one core, for local shards too, and servers to
-the others, as if these were another machine; what the system does for a connection, it still does on either side.
+without the server's share, as if it were elsewhere. ``--loader-cores 2`` keeps loaders to two cores, for local shards too, and
+servers to the others, as if these were another machine; what the system does for a connection, it still does on either side.
+With ``--server-processes`` the server is several.
+
+Before it is measured, each loader's first batches, broken off and resumed halfway, are compared with those of local shards.
 
 `client` compares single reads by our client with the same reads by urllib3 (clients.py).
 """
@@ -26,6 +30,7 @@ import shutil
 import tempfile
 import threading
 import time
+import zlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
@@ -41,11 +46,14 @@ from ours import OPS
 from s3_server import look_for_s3_at, serving_s3
 from slow_server import BUCKET, ask_stats, serving
 from stoker.storage.open import open_blob
+from stoker.storage.read_ahead import BLOCKS
 
 ORDERS = {"global": None, "window": 1000}
 CACHES = ("none", "cold", "warm")
-#: downloads at once, and bytes of each, of `raw`
-DOWNLOADS, DOWNLOAD_BYTES = 16, 4 << 20
+#: downloads at once, and bytes of each, of `raw`: those of the loader, for a server may take longer for other parts
+DOWNLOADS, DOWNLOAD_BYTES = 16, BLOCKS[0]
+#: batches at most that are compared with those of local shards
+COMPARED = 16
 
 
 class Epochs:
@@ -93,6 +101,19 @@ class Epochs:
         assert self._pipeline is not None
         return sum(len(batch["jpg"]) for batch in self._pipeline)  # one epoch, the next one every time, and not a batch beyond
 
+    def sums(self) -> list[int]:
+        """Checksums of the first batches; half of them are of a loader that takes up the state of another."""
+        assert self._pipeline is not None
+        found: list[int] = []
+        state = None
+        for goal in (COMPARED // 2, COMPARED):
+            with self._pipeline.loader() as loader:
+                if state is not None:
+                    loader.load_state_dict(state)
+                found += [zlib.crc32(batch["jpg"]) for batch in itertools.islice(loader, goal - len(found))]
+                state = loader.state_dict()
+        return found
+
     def close(self) -> None:
         self._pipeline = None
         if self._kept is not None:
@@ -110,8 +131,9 @@ def epochs(source: str, window: int | None, batch: int, server: str | None, cach
     if server is not None:
         look_for_s3_at(server)
     take = Epochs(source, window, batch, server, cache, folder)
-    take.ready()
     try:
+        take.ready()
+        (folder / "sums.json").write_text(json.dumps(take.sums()))
         yield take
     finally:
         take.close()
@@ -154,7 +176,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--part", choices=["all", "client", "epochs"], default="all", help="what to measure (default: all)")
     parser.add_argument("--stores", default="http,s3-plain,s3", help="from where (default: all)")
     parser.add_argument("--caches", default=",".join(CACHES), help="with which caches (default: all)")
-    parser.add_argument("--apart", action="store_true", help="loaders on one core, servers on the others")
+    parser.add_argument("--loader-cores", type=int, metavar="N", help="keep loaders to N cores, servers to the others")
+    parser.add_argument("--server-processes", type=int, default=1, metavar="N", help="that serve at one address (1)")
     options = parser.parse_args()
     options.samples = options.samples or (64 if options.quick else 4_000)
     options.batch = options.batch or (32 if options.quick else 256)
@@ -198,6 +221,27 @@ def shares(result: Comparison) -> dict[str, float]:
     }
 
 
+def shares_of_limit(result: Comparison) -> dict[str, float]:
+    """The part that each has of the local speed, or of what its server can give at all, where that is less."""
+    found = {}
+    for name, rates in result.rates.items():
+        if not name.startswith(("local", "raw")):
+            store, order, _ = name.split()
+            limits = zip(result.rates[f"local {order}"], result.rates[f"raw {store}"], strict=True)
+            found[name] = ratio(rates, [min(both) for both in limits])
+    return found
+
+
+def same_as_local(private: Path) -> dict[str, bool]:
+    """Whether first batches were those of local shards."""
+    sums = {file.parent.name: json.loads(file.read_text()) for file in sorted(private.glob("*/sums.json"))}
+    return {
+        name: bool(found) and found == sums[f"local-{name.rsplit('-', 2)[1]}"]
+        for name, found in sums.items()
+        if not name.startswith("local")
+    }
+
+
 def work_of(private: Path) -> dict[str, dict[str, float]]:
     """What an epoch took, warm-up left out: requests, the server's cores, and microseconds on a core per image."""
     found = {}
@@ -207,6 +251,7 @@ def work_of(private: Path) -> dict[str, dict[str, float]]:
             "requests_an_epoch": median(line["requests"] for line in lines),
             "server_cores": median(line["cpu_s"] / line["wall_s"] for line in lines),
             "server_us": median(line["cpu_s"] / line["images"] * 1e6 for line in lines),
+            "loader_cores": median(line["own_cpu_s"] / line["wall_s"] for line in lines),
             "loader_us": median(line["own_cpu_s"] / line["images"] * 1e6 for line in lines),
         }
     return found
@@ -228,34 +273,37 @@ def measure_epochs(options: argparse.Namespace) -> dict[str, Any]:
         folder.mkdir()
         private.mkdir()
         size = write(options, folder)
-        note(f"{options.samples:,} images in shards of {size / 1e6:.0f} MB together, {options.latency:g} ms before every answer")
         cores = sorted(os.sched_getaffinity(0))
-        if options.apart:
-            if len(cores) < 2:
-                raise SystemExit("--apart needs two cores")
-            os.sched_setaffinity(0, cores[1:])  # for servers, which are started now
-        late_s, stores = options.latency / 1000, options.stores.split(",")
+        if options.loader_cores is not None:
+            if not 0 < options.loader_cores < len(cores):
+                raise SystemExit(f"of {len(cores)} cores, none would be left for loaders or for servers")
+            os.sched_setaffinity(0, cores[options.loader_cores :])  # for servers, which are started now
+        note(f"{options.samples:,} images in shards of {size / 1e6:.0f} MB together, {options.latency:g} ms before every answer")
+        late_s, stores, count = options.latency / 1000, options.stores.split(","), options.server_processes
         if not available("s3", ("obstore",)):
             stores = [store for store in stores if store == "http"]
         elif "s3" in stores and not available("s3", ("moto",)):
             stores.remove("s3")
         with (
-            serving(folder, late_s) as files,
-            serving_s3(folder, late_s) if "s3" in stores else nullcontext("") as moto,
+            serving(folder, late_s, count) as files,
+            serving_s3(folder, late_s, count) if "s3" in stores else nullcontext("") as moto,
         ):
-            if options.apart:
-                os.sched_setaffinity(0, cores[:1])
+            os.sched_setaffinity(0, cores[: options.loader_cores])
             servers = {store: moto if store == "s3" else files for store in stores}
             result = compare(entries(options, folder, servers, private), options.rounds)
-        work = work_of(private)
+        work, same = work_of(private), same_as_local(private)
     return {
         "images": options.samples,
         "megabytes": size / 1e6,
         "latency_ms": options.latency,
         "batch": options.batch,
         "threads": usable_cores(),
+        "server_processes": count,
+        "cores_of_servers": len(cores) - (options.loader_cores or 0),
         "images_per_s": result.medians(),
         "of_local": shares(result),
+        "of_limit": shares_of_limit(result),
+        "same_as_local": same,
         "of_local_by_cpu": shares_by_cpu(work),
         "runs": result.rates,
         "work": work,

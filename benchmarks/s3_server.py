@@ -1,25 +1,24 @@
-"""moto's S3 server in a process of its own, with the files of a folder as objects, that answers every request after a pause.
+"""moto's S3 server in processes of its own, with the files of a folder as objects, that answers every request after a pause.
 
 It is a program in Python, and takes several times as long for an answer as `slow_server.py`: `raw` downloads beside a measurement
-show what it can give at all. Like that one it says what it did at ``/-/stats``.
+show what it can give at all. Like that one it says what it did at ``/-/stats``, and can be several processes: they share the
+memory of the objects, which are there before they part.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
-import resource
-import subprocess
 import sys
-import threading
 import time
-import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from slow_server import BUCKET, STATS
+from slow_server import BUCKET, STATS, Crew, serving
 
 _SIGNED = {
     "Authorization": "AWS4-HMAC-SHA256 Credential=test/20200101/us-east-1/s3/aws4_request",
@@ -30,19 +29,16 @@ _SIGNED = {
 class LateApp:
     """A WSGI application whose answers to GET and HEAD come late."""
 
-    def __init__(self, app: Any, latency_s: float) -> None:
-        self._app, self._latency_s, self._requests = app, latency_s, 0
-        self._lock = threading.Lock()
+    def __init__(self, crew: Crew, app: Any, latency_s: float) -> None:
+        self._crew, self._app, self._latency_s = crew, app, latency_s
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
         if environ["PATH_INFO"] == STATS:
-            used = resource.getrusage(resource.RUSAGE_SELF)
             start_response("200 OK", [("Content-Type", "application/json")])
-            return [json.dumps({"requests": self._requests, "cpu_s": used.ru_utime + used.ru_stime}).encode()]
+            return [json.dumps(self._crew.stats()).encode()]
         if environ["REQUEST_METHOD"] in ("GET", "HEAD"):
             time.sleep(self._latency_s)
-            with self._lock:
-                self._requests += 1
+            self._crew.count()
         return self._app(environ, start_response)
 
 
@@ -55,31 +51,37 @@ def look_for_s3_at(address: str) -> None:
 
 
 @contextmanager
-def serving_s3(folder: Path, latency_s: float) -> Iterator[str]:
+def serving_s3(folder: Path, latency_s: float, processes: int = 1) -> Iterator[str]:
     """A server with the files of a folder; gives its address."""
-    command = [sys.executable, str(Path(__file__).resolve()), str(folder), str(latency_s)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
-        assert process.stdout is not None
-        try:
-            yield f"http://127.0.0.1:{int(process.stdout.readline())}"
-        finally:
-            process.terminate()
+    with serving(folder, latency_s, processes, __file__) as address:
+        yield address
 
 
 def main() -> None:
+    # In files, where moto keeps objects of 5 MB and more, processes would move each other's place to read from.
+    os.environ["MOTO_S3_DEFAULT_KEY_BUFFER_SIZE"] = str(1 << 40)
     from moto.server import DomainDispatcherApplication, create_backend_app
     from werkzeug.serving import WSGIRequestHandler, make_server
+    from werkzeug.test import Client
 
+    app, crew = DomainDispatcherApplication(create_backend_app), Crew()
+
+    def put(path: str, data: bytes = b"") -> None:
+        answer = Client(app).put(path, base_url="http://127.0.0.1", data=data, headers=_SIGNED)
+        if answer.status_code != 200:
+            raise RuntimeError(f"moto does not take {path}: {answer.status}")
+
+    put(f"/{BUCKET}")
+    with ThreadPoolExecutor(4) as pool:  # whose threads end before processes part
+        list(pool.map(lambda file: put(f"/{BUCKET}/{file.name}", file.read_bytes()), Path(sys.argv[1]).iterdir()))
+    crew.fork(int(sys.argv[3]))
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)  # it notes every request
     WSGIRequestHandler.protocol_version = "HTTP/1.1"  # connections are kept, as S3 keeps them
-    app = LateApp(DomainDispatcherApplication(create_backend_app), float(sys.argv[2]))
-    server = make_server("127.0.0.1", 0, app, threaded=True)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    origin = f"http://127.0.0.1:{server.server_port}/{BUCKET}"
-    for path, data in [("", b""), *((f"/{file.name}", file.read_bytes()) for file in sorted(Path(sys.argv[1]).iterdir()))]:
-        request = urllib.request.Request(origin + path, data=data, method="PUT", headers=_SIGNED)
-        urllib.request.urlopen(request, timeout=60).close()
-    print(server.server_port, flush=True)
-    threading.Event().wait()
+    late = LateApp(crew, app, float(sys.argv[2]))
+    host, port = crew.listening.getsockname()
+    server = make_server(host, port, late, threaded=True, fd=crew.listening.fileno())
+    while True:
+        server.process_request(*crew.listening.accept())  # waiting in `accept`, processes have their turns
 
 
 if __name__ == "__main__":

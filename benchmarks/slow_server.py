@@ -3,16 +3,18 @@
 As cheap as Python can make it, because it works on the same cores as what is measured: a thread for each connection, and files
 are mapped and sent from there. (``sendfile`` copies nothing, but hands over single pages of 4 KiB: seen over loopback, that took
 twice the time on both sides.) It tells what it did at ``/-/stats``, at once. To clients of S3 its folder is a bucket, too.
+
+Several processes can serve at one address: connections go to each in turn, and all of them tell what all did.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import mmap
 import os
 import re
-import resource
 import socket
 import subprocess
 import sys
@@ -31,21 +33,63 @@ _RANGE = re.compile(rb"\r\nrange: *bytes=(\d+)-(\d*)", re.IGNORECASE)
 _MOST_HEADER = 1 << 16
 
 
+class Crew:
+    """The processes that serve at one address, and what they did together."""
+
+    def __init__(self) -> None:
+        self.listening = socket.create_server(("127.0.0.1", 0), backlog=512)
+        self._lock = threading.Lock()
+
+    def fork(self, processes: int) -> None:
+        """Go on as so many processes, of which the others end with the first."""
+        # Of each the number the system gave it, and its requests, in memory that all of them see.
+        self._done = memoryview(mmap.mmap(-1, processes * 16)).cast("q")
+        self._mine = 0
+        watched, held = os.pipe()
+        for number in range(1, processes):
+            if not os.fork():
+                os.close(held)
+                self._mine = number
+                threading.Thread(target=_end_after, args=(watched,), daemon=True).start()
+                break
+        self._done[2 * self._mine] = os.getpid()
+        if not self._mine:
+            print(self.listening.getsockname()[1], flush=True)
+
+    def count(self) -> None:
+        """One request more. Said before it is answered: who has the answer may ask for the count."""
+        with self._lock:
+            self._done[2 * self._mine + 1] += 1
+
+    def stats(self) -> dict[str, float]:
+        return {"requests": sum(self._done[1::2]), "cpu_s": sum(map(_cpu_s_of, self._done[::2]))}
+
+
+def _end_after(watched: int) -> None:
+    os.read(watched, 1)  # returns when the first process is no more
+    os._exit(0)
+
+
+def _cpu_s_of(process: int) -> float:
+    """The time on cores that a process of this machine has had."""
+    clock = ctypes.c_int()
+    if ctypes.CDLL(None).clock_getcpuclockid(process, ctypes.byref(clock)):
+        raise ProcessLookupError(process)
+    return time.clock_gettime(clock.value)
+
+
 class Server:
     """Serves a folder's files, ranges of them, and HEAD."""
 
-    def __init__(self, folder: Path, latency_s: float) -> None:
-        self._folder, self._latency_s = folder, latency_s
+    def __init__(self, crew: Crew, folder: Path, latency_s: float) -> None:
+        self._crew, self._folder, self._latency_s = crew, folder, latency_s
         self._files: dict[str, tuple[memoryview, bytes]] = {}
         self._lock = threading.Lock()
-        self._requests = 0
-        self._listening = socket.create_server(("127.0.0.1", 0), backlog=512)
-        self.port = self._listening.getsockname()[1]
 
     def run(self) -> None:
         """Serve until the process ends."""
         while True:
-            connection, _ = self._listening.accept()
+            connection, _ = self._crew.listening.accept()
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
@@ -64,7 +108,7 @@ class Server:
     def _answer(self, connection: socket.socket, head: bytes) -> None:
         method, target, _ = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ", 2)
         if target == STATS:
-            body = json.dumps(self.stats()).encode()
+            body = json.dumps(self._crew.stats()).encode()
             connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
             return
         time.sleep(self._latency_s)
@@ -72,8 +116,7 @@ class Server:
         if found is None:
             connection.sendall(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
             return
-        with self._lock:
-            self._requests += 1  # before it is answered: who has the answer may ask for the count
+        self._crew.count()
         content, tag = found
         size = len(content)
         first, last, status = 0, size - 1, b"200 OK"
@@ -103,15 +146,11 @@ class Server:
                 self._files[name] = content, b'"%x-%x"' % (about.st_size, about.st_mtime_ns)
             return self._files[name]
 
-    def stats(self) -> dict[str, float]:
-        used = resource.getrusage(resource.RUSAGE_SELF)
-        return {"requests": self._requests, "cpu_s": used.ru_utime + used.ru_stime}
-
 
 @contextmanager
-def serving(folder: Path, latency_s: float) -> Iterator[str]:
-    """A server in a process of its own; gives its address."""
-    command = [sys.executable, str(Path(__file__).resolve()), str(folder), str(latency_s)]
+def serving(folder: Path, latency_s: float, processes: int = 1, program: str = __file__) -> Iterator[str]:
+    """A server in processes of its own; gives its address."""
+    command = [sys.executable, str(Path(program).resolve()), str(folder), str(latency_s), str(processes)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
@@ -127,9 +166,9 @@ def ask_stats(address: str) -> dict[str, float]:
 
 
 def main() -> None:
-    server = Server(Path(sys.argv[1]), float(sys.argv[2]))
-    print(server.port, flush=True)
-    server.run()
+    crew = Crew()
+    crew.fork(int(sys.argv[3]))
+    Server(crew, Path(sys.argv[1]), float(sys.argv[2])).run()
 
 
 if __name__ == "__main__":

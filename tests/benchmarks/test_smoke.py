@@ -317,6 +317,24 @@ def test_the_slow_server_waits_and_sends_what_was_asked_for(benchmarks_on_path: 
         assert slow_server.ask_stats(address)["requests"] == 1
 
 
+def test_servers_of_several_processes_tell_what_all_of_them_did_and_end_together(
+    benchmarks_on_path: None, tmp_path: Path
+) -> None:
+    import slow_server
+
+    (tmp_path / "a.bin").write_bytes(bytes(100_000))
+    with slow_server.serving(tmp_path, 0, processes=3) as address:
+        for _ in range(7):  # each is a connection of its own
+            with urlopen(f"{address}/a.bin", timeout=10) as answer:
+                assert len(answer.read()) == 100_000
+        stats = slow_server.ask_stats(address)
+        assert stats["requests"] == 7 and stats["cpu_s"] > 0
+    deadline = time.monotonic() + 10
+    with pytest.raises(OSError):
+        while time.monotonic() < deadline:
+            urlopen(address, timeout=1).close()
+
+
 def test_a_ratio_is_the_median_of_the_rounds_ratios(benchmarks_on_path: None) -> None:
     from measure import ratio
 
