@@ -456,7 +456,7 @@ class Pipeline:
         device: Any = None,
         sharding: Any = None,
         decode_on: str = "cpu",
-        device_memory: int | str = "1GB",
+        device_memory: int | str = "2GB",
         pinned_memory: int | str | None = None,
         epoch: int = 0,
         watchdog_s: float = 60.0,
@@ -618,7 +618,7 @@ class Pipeline:
         """A short string that changes when the data, their order or the stages change."""
         return digest("pipeline", *(f"{name}={value}" for name, value in self.plan.identity().items()))
 
-    def explain(self, *, decode_on: str = "cpu", device_memory: int | str = "1GB", pinned_memory: int | str | None = None) -> str:
+    def explain(self, *, decode_on: str = "cpu", device_memory: int | str = "2GB", pinned_memory: int | str | None = None) -> str:
         """What the pipeline will do, as text; with `decode_on` also what ``loader(decode_on=...)`` decodes where, and why."""
         if decode_on == "cpu":
             return running.explained(self.plan)

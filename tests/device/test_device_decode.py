@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -266,6 +267,40 @@ def test_who_keeps_pictures_hears_of_it_and_a_size_that_is_none_is_refused(emula
     assert "At most 2.0 GB of pictures stay in pinned memory once they were read" in told
     with pytest.raises(ConfigError, match="loader: pinned_memory='much' is not a size"):
         crops(photos).loader(device="cuda", decode_on="cuda", pinned_memory="much")
+
+
+# ---- threads -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("place", ["cuda", "auto"])
+def test_no_more_threads_compute_than_were_asked_for(emulated: Emulation, photos: Path, place: str) -> None:
+    lock, now, most = threading.Lock(), 0, 0
+
+    def same(label: int) -> int:
+        nonlocal now, most
+        with lock:
+            now += 1
+            most = max(most, now)
+        time.sleep(0.001)
+        with lock:
+            now -= 1
+        return label
+
+    pipeline = stoker.files(photos).map(label=same).image("image", RandomResizedCrop(48)).batch(3)
+    with pipeline.loader(device="cuda", decode_on=place, threads=2) as loader:
+        epochs(loader, 3)
+        assert loader.stats().workers == 2
+    assert most == 2
+
+
+def test_a_batch_may_be_divided_between_device_and_cpu(emulated: Emulation, photos: Path) -> None:
+    pipeline = crops(photos, 14)
+    right = expected(pipeline, 4)
+    with pipeline.loader(device="cuda", decode_on="cuda", threads=2) as loader:
+        for share, each in zip((0.25, 0.5, 0.75, 0.0), right):
+            loader._decoding.device.share = share  # type: ignore[union-attr]
+            assert epochs(loader, 1) == [each]
+        assert 0 < loader.stats().device_images < 4 * TAKEN
 
 
 # ---- loads -------------------------------------------------------------------------------------------------------------------
@@ -626,7 +661,7 @@ def test_what_was_decoded_where_is_told(emulated: Emulation, photos: Path, caplo
         epochs(loader, 3)
         told, stats = loader.why(), loader.stats()
         assert "image: the 30 of 42 pictures that have a seek index on the GPU" in loader._explained()
-        assert "All pictures in flight take at most 1.0 GB of the GPU's memory" in loader._explained()
+        assert "All pictures in flight take at most 2.0 GB of the GPU's memory" in loader._explained()
     assert f"Images are decoded on the GPU, as asked for ({stats.device_images:,} of " in told
     assert f"it gave {stats.device_refused:,} back" in told
     assert [step.kind for step in stats.steps][:2] == ["read", "device"]

@@ -85,3 +85,21 @@ def test_a_device_that_cannot_be_used_is_never_tried_again() -> None:
 def test_a_load_in_which_nothing_happened_says_nothing(nothing: Load) -> None:
     policy = DecodePolicy(CORES)
     assert seen(policy, lambda share: nothing, 10) == []
+
+
+def test_idle_cores_take_over_from_a_device_that_has_a_model_to_train() -> None:
+    rates = {0.0: 8000, 1.0: 16500, 0.75: 17000, 0.5: 16400, 0.25: 12000}
+    busy = {0.0: 1.0, 1.0: 0.3, 0.75: 0.5, 0.5: 0.9}
+    policy = DecodePolicy(CORES)
+    shares = seen(policy, lambda share: load(rates[share], waits=0.5 if share == 0 else 0.02, busy=busy[share]), 80)
+    assert shares == [1.0, 0.75, 0.5, 0.75], "half is tried once, and was slower"
+    assert "75% on the GPU, because cores were idle, and the GPU has a model to train" in policy.reason
+
+
+def test_where_taking_over_makes_the_loop_wait_it_is_taken_back() -> None:
+    policy = DecodePolicy(CORES)
+    waits = {0.0: 0.5, 1.0: 0.0, 0.75: 0.3}
+    shares = seen(
+        policy, lambda share: load(1000 if share == 0 else 2000, waits=waits[share], busy=1.0 if share == 0 else 0.2), 40
+    )
+    assert shares == [1.0, 0.75, 1.0]

@@ -14,7 +14,7 @@ import struct
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -70,12 +70,11 @@ class DeviceMemory(Protocol):
 class LoadSize:
     """How a budget on the device is divided among so many loads at a time.
 
-    So many workers compute at a time (`turns`), while others wait for the device. Pictures that stay in pinned memory take at
-    most `kept_bytes` of it.
+    Pictures that stay in pinned memory take at most `kept_bytes` of it.
     """
 
-    def __init__(self, budget: int, loads: int, *, turns: int = 1, kept_bytes: int = 0) -> None:
-        self.loads, self.turns, self.kept_bytes = loads, turns, kept_bytes
+    def __init__(self, budget: int, loads: int, *, kept_bytes: int = 0) -> None:
+        self.loads, self.kept_bytes = loads, kept_bytes
         self.device_bytes = max(_LEAST_BYTES, budget // loads)
         self.pinned_bytes = min(_MOST_PINNED, max(_LEAST_PINNED, self.device_bytes // _FILES_SHARE))
 
@@ -84,25 +83,11 @@ class LoadSize:
         return f"{device} of device memory for each of {counted(self.loads, 'load')}, {pinned} of pinned memory for each worker"
 
 
-class Turns:
-    """Whose turn it is to use a core: so many threads at a time."""
+class CoreSharing(Protocol):
+    """Whose turn it is to use a core (`engine/core_turns.py`)."""
 
-    def __init__(self, count: int) -> None:
-        self._free = threading.Semaphore(count)
-
-    @contextmanager
-    def mine(self) -> Iterator[None]:
-        with self._free:
-            yield
-
-    @contextmanager
-    def others(self) -> Iterator[None]:
-        """Within `mine`: let others have it meanwhile."""
-        self._free.release()
-        try:
-            yield
-        finally:
-            self._free.acquire()
+    def aside(self) -> AbstractContextManager[None]:
+        """Wait for something, while others have their turn."""
 
 
 class DeviceDecoding:
@@ -111,17 +96,17 @@ class DeviceDecoding:
     `shape` and `dtype` are those of one picture. Raises a DeviceError where the driver, or the compiler, is missing or refuses.
     """
 
-    def __init__(self, memory: DeviceMemory, field: str, shape: tuple[int, ...], dtype: str, size: LoadSize) -> None:
-        self.memory, self.field, self.shape, self.size = memory, field, shape, size
+    def __init__(
+        self, memory: DeviceMemory, field: str, shape: tuple[int, ...], dtype: str, size: LoadSize, turns: CoreSharing
+    ) -> None:
+        self.memory, self.field, self.shape, self.size, self.turns = memory, field, shape, size, turns
         self.dtype = np.dtype(dtype).name
         self.row_bytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
         self.driver = open_driver(memory.ordinal)
         self.functions = load_kernels(self.driver, all_kernels(), OPTIONS, NAMES)
-        self.turns = Turns(size.turns)
         self.kept = KeptPictures(size.kept_bytes, self._pinned) if size.kept_bytes else None
-        #: the share of tasks whose pictures go to the device
+        #: the share of a batch's pictures that go to the device
         self.share = 1.0
-        self._owed = 0.0
         #: streams of those who do something to a batch, for whoever comes next; and rooms for loads, of which there are so many
         self.streams: deque[DeviceStream] = deque()
         self._rooms: deque[DeviceRoom] = deque()
@@ -189,15 +174,6 @@ class DeviceDecoding:
         self.streams.clear()
         self.kept = None
 
-    def takes_next(self) -> bool:
-        """Whether the task that begins now is for the device: `share` of them are."""
-        # Threads may do this at the same time; then one task more or less goes there, and no byte depends on it.
-        self._owed += self.share
-        if self._owed < 1:
-            return False
-        self._owed = min(self._owed - 1, 1.0)
-        return True
-
     def __reduce__(self) -> Any:
         raise DeviceError("what decodes on a device cannot be sent to another process; use loader(executor='threads')")
 
@@ -209,16 +185,27 @@ class DeviceBatch:
         self.tensor, self._decoding = tensor, decoding
         self._place = decoding.memory.place(tensor)
 
+    def cuts(self, rows: int) -> list[tuple[int, int]]:
+        """The tasks of the pictures that go to the device, the first ones: as large as loads can be: small ones waste time."""
+        rows = round(self._decoding.share * rows)
+        tasks = -(-rows // _PICTURES)
+        return [(number * rows // tasks, (number + 1) * rows // tasks) for number in range(tasks)]
+
     @contextmanager
-    def task(self, first: int, targets: Mapping[str, NDArray[Any]], scratch: Scratch) -> Iterator[DeviceTask]:
-        """Let a task begin whose rows are those from `first` on; `targets` are the same rows in the host's memory."""
+    def task(
+        self, first: int, targets: Mapping[str, NDArray[Any]], scratch: Scratch, *, decodes: bool = True
+    ) -> Iterator[DeviceTask]:
+        """Let a task begin whose rows are those from `first` on; `targets` are the same rows in the host's memory.
+
+        Unless the device `decodes` its pictures, they are made here and copied.
+        """
         decoding = self._decoding
         worker: DeviceWorker = scratch.keep(decoding, lambda: DeviceWorker(decoding))
         place = self._place + first * decoding.row_bytes
         task = DeviceTask(worker, targets[decoding.field], place, decoding.row_bytes, scratch)
-        scratch.device = task if decoding.takes_next() else None
+        scratch.device = task if decodes else None
         try:
-            with decoding.turns.mine(), decoding.driver.current():
+            with decoding.driver.current():
                 yield task
         finally:
             scratch.device = None
@@ -259,7 +246,7 @@ class DeviceImages:
             self.dtype == np.float32, box is not None, weight, share,
         )  # fmt: skip
         stream = decoding.take_stream()
-        with decoding.driver.current(), stream.work():
+        with decoding.turns.aside(), decoding.driver.current(), stream.work():
             stream.launch(decoding.functions[_MIX_KERNEL], -(-values // _MIX_THREADS), _MIX_THREADS, argument)
         decoding.streams.append(stream)
 
@@ -341,7 +328,7 @@ class DeviceTask:
     def _run(self, load: DeviceLoad, count: int) -> tuple[NDArray[np.uint32], float]:
         """Decode a load, while others use the core: the error words, and the seconds it took."""
         decoding = self._worker.decoding
-        with decoding.turns.others(), decoding.room() as room:
+        with decoding.turns.aside(), decoding.room() as room:
             stream, base = room.stream, room.place
             with stream.work() as done:
                 for source, offset, nbytes in load.copies():
@@ -361,7 +348,7 @@ class DeviceTask:
             return
         decoding, nbytes, start = self._worker.decoding, self._row_bytes, self.host.ctypes.data
         stream = decoding.take_stream()
-        with decoding.turns.others(), stream.work():
+        with decoding.turns.aside(), stream.work():
             for run in np.split(here, np.flatnonzero(np.diff(here) != 1) + 1):
                 offset = int(run[0]) * nbytes
                 stream.upload(self._place + offset, start + offset, len(run) * nbytes)

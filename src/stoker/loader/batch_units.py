@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Union
 
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from ..batch.batch import Batch
 from ..batch.draft import BatchJoin, Draft, column_bytes, join, write_rows
 from ..batch.slab import Layout, Lease, Slab, SlabView
 from ..batch.written_rows import Placed, Report, WrittenRows, clocks
+from ..engine.core_turns import CoreTurns
 from ..engine.executor import Outcome, in_words
 from ..engine.feed import Unit
 from ..errors import BatchError, FunctionError, SampleError, WorkerError
@@ -53,12 +54,16 @@ _PIECES = 32
 
 @dataclass(slots=True)
 class BatchPart:
-    """Rows to be written to a batch's memory, from row `first` on: one task. `device` is memory of that batch on a device."""
+    """Rows to be written to a batch's memory, from row `first` on: one task.
+
+    `device` is memory of that batch on a device, which `decodes` the pictures of these rows.
+    """
 
     rows: Rows
     first: int
     slab: Slab
     device: DeviceBatch | None = None
+    decodes: bool = False
 
 
 @dataclass(slots=True)
@@ -100,8 +105,15 @@ class BatchWork:
     rules: Mapping[str, Any] | None
     needed: frozenset[str]  # fields that every sample must have
     source: Source | None  # which names samples
+    cores: CoreTurns | None = None  # whose turn it is, where many more threads work than are to compute; None: everybody's
 
     def __call__(self, content: Content, scratch: Scratch) -> Result:
+        if self.cores is None:
+            return self._made(content, scratch)
+        with self.cores.mine():
+            return self._made(content, scratch)
+
+    def _made(self, content: Content, scratch: Scratch) -> Result:
         if isinstance(content, BatchJoin):
             return within("join batch", self._joined, content, scratch)
         rows, first = content.rows, content.first
@@ -120,7 +132,7 @@ class BatchWork:
         self, device: DeviceBatch, content: BatchPart, targets: Targets, promised: Targets, scratch: Scratch
     ) -> WrittenRows:
         """The same, and pictures are on the device in the end, wherever they were made."""
-        with device.task(content.first, targets, scratch) as task:
+        with device.task(content.first, targets, scratch, decodes=content.decodes) as task:
             chunk, report = self.runner.run(content.rows, promised, scratch)
             written = write_rows(content.first, targets, content.slab.layout.hoped, chunk, self.needed, report)
             task.end(written.slots)
@@ -243,10 +255,13 @@ class BatchUnit(Unit[Content, Result]):
     def split(self, rows: int) -> list[Content]:
         assert self.draft is not None
         slab, device, count = self.draft.slab, self.draft.device, self.rows
-        cuts = [(first, min(first + rows, count)) for first in range(0, count, rows)]
-        if self._slow:
+        there = [] if device is None else device.cuts(count)
+        begin = there[-1][1] if there else 0
+        cuts = [(first, min(first + rows, count)) for first in range(begin, count, rows)]
+        if self._slow and not there:
             cuts, self.early = _cuts_around(self._slow, count, rows)
-        return [BatchPart(self._rows.part(first, stop), first, slab, device) for first, stop in cuts]
+        given = [(first, stop, True) for first, stop in there] + [(first, stop, False) for first, stop in cuts]
+        return [BatchPart(self._rows.part(first, stop), first, slab, device, decodes) for first, stop, decodes in given]
 
     def finisher(self) -> BatchJoin:
         return self._joining(None)
@@ -276,8 +291,8 @@ class BatchUnit(Unit[Content, Result]):
     def pieces(self, content: Content) -> list[Content]:
         if not isinstance(content, BatchPart) or not self._work.runner.by_row:
             return []
-        rows, first, slab, device = content.rows, content.first, content.slab, content.device
-        return [BatchPart(rows.part(at, stop), first + at, slab, device) for at, stop in _cuts(len(rows))]
+        rows = content.rows
+        return [replace(content, rows=rows.part(at, stop), first=content.first + at) for at, stop in _cuts(len(rows))]
 
     def give_up(self, content: Content | None, causes: Sequence[str]) -> int:
         rows, first = (content.rows, content.first) if isinstance(content, BatchPart) else (self._rows, 0)

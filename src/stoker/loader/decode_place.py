@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..device import Output
+from ..engine.core_turns import CoreTurns
 from ..errors import ConfigError, DeviceError
 from ..image.fusion import passes
 from ..plan.nodes import Blend, verb_of
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 #: what `loader(decode_on=...)` takes
 PLACES = ("cpu", "cuda", "auto")
 #: what decoding may take of a device's memory, unless the user says
-DEVICE_MEMORY = "1GB"
+DEVICE_MEMORY = "2GB"
 #: loads of pictures on the device at a time, for each of which a thread waits: while some are copied, others are decoded
 LOADS = 6
 
@@ -44,8 +45,8 @@ class DeviceImage:
 class Decoding:
     """Where a loader's pictures are decoded; `device` None: by the CPU alone.
 
-    Workers are `threads` of the `executor`, `turns` of which compute at a time. `told` is what `explain` says of it, `reason`
-    what statistics do.
+    Workers are `threads` of the `executor`, `turns` of which compute at a time, and `cores` says which. `told` is what `explain`
+    says of it, `reason` what statistics do.
     """
 
     device: DeviceDecoding | None = None
@@ -53,6 +54,7 @@ class Decoding:
     executor: str = ""
     threads: int | None = None
     turns: int | None = None
+    cores: CoreTurns | None = None
     step: str = ""
     told: str = ""
     reason: str = ""
@@ -87,8 +89,8 @@ def decoding_of(
         loads = 1 if executor == "inline" else LOADS
         from ..device.device_decode import DeviceDecoding, LoadSize
 
-        size = LoadSize(budget, loads, turns=turns, kept_bytes=kept_bytes)
-        device = DeviceDecoding(memory, found.field, found.shape, found.dtype, size)
+        size, cores = LoadSize(budget, loads, kept_bytes=kept_bytes), CoreTurns(turns)
+        device = DeviceDecoding(memory, found.field, found.shape, found.dtype, size, cores)
     except (ConfigError, DeviceError) as error:
         if decode_on == "cuda":
             raise
@@ -100,8 +102,8 @@ def decoding_of(
     told = explain_decoding(plan, decode_on, budget, kept_bytes)
     reason = "on the CPU until its cores are the limit" if automatic else "on the GPU, as asked for"
     if executor == "inline":
-        return Decoding(device, automatic, executor, None, None, found.step, told, reason)
-    return Decoding(device, automatic, "threads", turns + loads, turns, found.step, told, reason)
+        return Decoding(device, automatic, executor, None, None, cores, found.step, told, reason)
+    return Decoding(device, automatic, "threads", turns + loads, turns, cores, found.step, told, reason)
 
 
 def check_place(decode_on: Any) -> None:

@@ -1,9 +1,10 @@
 """Where pictures are decoded, decided from what was measured: no clock, no threads, no I/O.
 
-Loads go in, one for every half a second or so, and shares come out: how many of all tasks go to the device. Only where the
-training waits for batches is there anything to gain: from the device, while the cores are the limit; from the cores, while they
-are idle beside a device that does not keep up. A change is on trial: where the rate did not rise, it is taken back, and not tried
-again for a while.
+Loads go in, one for every half a second or so, and shares come out: how many pictures of each batch go to the device. Where the
+training waits for batches there is something to gain: from the device, while the cores are the limit; from the cores, while
+they are idle beside a device that does not keep up. Where it does not wait, but cores are idle, they take over what they can:
+time of the device is better spent on the training. A change is on trial: where the rate did not rise, or fell although it
+only had to stay, it is taken back, and not tried again for a while.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from ..engine.auto_policy import Load
 _CALM = 0.1
 #: cores of which this share is busy are all busy; below the second share some have nothing to do
 _FULL, _IDLE = 0.85, 0.6
-#: what a change must gain to stay
-_GAIN = 1.05
+#: what a change must gain to stay; and what one must keep that only relieves the device
+_GAIN, _SAME = 1.05, 0.985
 #: loads that must agree before anything changes, and that a change is judged by
 _AGREE = 2
 #: shares that are tried, from the one at which the device does most
@@ -35,6 +36,7 @@ class DecodePolicy:
         self._agreed: list[Load] = []  # loads that ask for the same
         self._wished: float | None = None
         self._trial: tuple[float, str, float] | None = None  # share and reason of before, and the rate then
+        self._relief = False  # what is on trial need not gain anything
         self._skip = 0
         self._waited_s = 0.0
         self._failed: dict[float, tuple[float, float]] = {}  # when a share may be tried again, and after how long that was
@@ -50,13 +52,14 @@ class DecodePolicy:
         self._waited_s += 0.0 if calm else load.elapsed_s
         if self._trial is not None:
             return self._judge(load, calm)
-        wished = None if calm else next((share for share, _ in self._wishes(load) if self._may(share)), None)
+        wished = next((share for share, _ in self._wishes(load, calm) if self._may(share)), None)
         if wished is None or wished != self._wished:
             self._agreed, self._wished = [], wished
         self._agreed.append(load)
         if wished is None or len(self._agreed) < _AGREE:
             return None
-        why = dict(self._wishes(load))[wished]
+        why = dict(self._wishes(load, calm))[wished]
+        self._relief = calm
         self._trial = self.share, self.reason, _rate(self._agreed)
         return self._change(wished, why)
 
@@ -65,10 +68,14 @@ class DecodePolicy:
         self.share, self.reason, self._trial = 0.0, f"on the CPU, because {why}", None
         self._failed = dict.fromkeys(SHARES, (float("inf"), float("inf")))
 
-    def _wishes(self, load: Load) -> Iterator[tuple[float, str]]:
+    def _wishes(self, load: Load, calm: bool) -> Iterator[tuple[float, str]]:
         """Shares that may be better, the likeliest first, and why."""
         busy = max(load.cpu_s, load.process_s) / load.elapsed_s / self._cores
-        if busy >= _FULL:
+        if calm:
+            lower = next((share for share in SHARES if share < self.share), None)
+            if lower is not None and busy < _IDLE:
+                yield lower, f"{told(lower)}, because cores were idle, and the GPU has a model to train"
+        elif busy >= _FULL:
             yield from ((share, f"{told(share)}, because the cores are the limit") for share in SHARES if share > self.share)
         elif self.share and busy < _IDLE:
             less = [share for share in SHARES if share < self.share]
@@ -81,12 +88,13 @@ class DecodePolicy:
         """Whether what is on trial stays."""
         assert self._trial is not None
         self._agreed.append(load)
-        if len(self._agreed) < _AGREE and not calm:
+        if len(self._agreed) < _AGREE and (self._relief or not calm):
             return None
         share, reason, before = self._trial
         rate, self._trial = _rate(self._agreed), None
         compared = f"{rate:,.0f} samples/s instead of {before:,.0f}"
-        if calm or rate >= _GAIN * before:
+        stays = rate >= _SAME * before and calm if self._relief else calm or rate >= _GAIN * before
+        if stays:
             self.reason = f"{self.reason}; {compared}"
             self._agreed, self._wished = [], None
             return None

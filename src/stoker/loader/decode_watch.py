@@ -26,7 +26,8 @@ def decode_watch(decoding: Decoding) -> DecodeWatch | None:
     """Who watches a loader that decodes where it is faster; None: the user has said where."""
     if decoding.device is None or not decoding.automatic:
         return None
-    return DecodeWatch(decoding.device, DecodePolicy(core_share().threads))
+    cores = core_share().threads
+    return DecodeWatch(decoding.device, DecodePolicy(min(cores, decoding.turns or cores)))
 
 
 class DecodeWatch:

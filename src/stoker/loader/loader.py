@@ -207,6 +207,7 @@ class Loader:
         if self._decoding.device is not None:
             executor, threads = self._decoding.executor, self._decoding.threads
             self._work.runner.on_device(self._decoding.step)
+            self._work = replace(self._work, cores=self._decoding.cores)
         self._identity: dict[str, str] | None = None
         self._cursor = Cursor(int(epoch), row)
         self._before: Cursor | None = None  # in front of the batch in the consumer's hands; None: it has none

@@ -11,7 +11,7 @@
 #define STK_DEVICE_AXES 6
 #define STK_DEVICE_TURNS 10
 #define STK_DEVICE_TABLES 4         /* two for DC coefficients, then two for AC */
-#define STK_DEVICE_COLUMNS 12288    /* of samples that all planes together have in a row before it is resampled across */
+#define STK_DEVICE_COLUMNS 6144     /* of samples that all planes together have in a row before it is resampled across */
 #define STK_DEVICE_PIECE 32         /* bytes of a file whose place among the clean ones is noted */
 #define STK_DEVICE_SEGMENTS 128     /* decoded by a block of threads */
 #define STK_DEVICE_BLOCKS 64        /* of coefficients, transformed by a block of threads */

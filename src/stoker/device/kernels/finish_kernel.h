@@ -56,7 +56,7 @@ SHARE uint32_t four_samples(const plane_view *v, int32_t y, int32_t x) {
 
 /* Four columns of a plane, from x on, weighed down to row `row` of the picture, with 6 fractional bits. Rows that are made
  * together lie side by side in `to`. */
-SHARE void weigh_down(const plane_view *v, int32_t row, int32_t x, int16_t *to, int32_t rows) {
+SHARE void weigh_down(const plane_view *v, int32_t row, int32_t x, int32_t *to, int32_t rows) {
   const int32_t first = v->firsts_y[row] - v->origin_y;
   const int16_t *weights = v->weights_y + row * v->taps_y;
   int32_t sum0 = 1 << 7, sum1 = 1 << 7, sum2 = 1 << 7, sum3 = 1 << 7;
@@ -69,15 +69,15 @@ SHARE void weigh_down(const plane_view *v, int32_t row, int32_t x, int16_t *to, 
     sum2 = add_low(both, right, sum2);
     sum3 = add_high(both, right, sum3);
   }
-  to[0] = (int16_t)(sum0 >> 8);
-  to[rows] = (int16_t)(sum1 >> 8);
-  to[2 * rows] = (int16_t)(sum2 >> 8);
-  to[3 * rows] = (int16_t)(sum3 >> 8);
+  to[0] = sum0 >> 8;
+  to[rows] = sum1 >> 8;
+  to[2 * rows] = sum2 >> 8;
+  to[3 * rows] = sum3 >> 8;
 }
 
 /* A thread's share of the columns of all planes, for all rows of a group. */
 SHARE void weigh_columns(const stk_device_picture *p, const plane_view *views, const row_group *g, int32_t thread,
-                         int16_t *middle) {
+                         int32_t *middle) {
   int32_t from = thread;
   ROLLED
   for (int32_t k = 0; k < p->n_planes; k++) {
@@ -98,7 +98,7 @@ SHARE void weigh_columns(const stk_device_picture *p, const plane_view *views, c
 }
 
 /* Column `column` of the picture in one plane, of all rows of a group. */
-SHARE void weigh_across(const plane_view *v, int32_t column, const int16_t *middle, int32_t rows, int32_t sums[ROWS_TOGETHER]) {
+SHARE void weigh_across(const plane_view *v, int32_t column, const int32_t *middle, int32_t rows, int32_t sums[ROWS_TOGETHER]) {
   const int32_t first = v->firsts_x[column] - v->origin_x, last = v->columns - 1;
   const int16_t *weights = v->weights_x + column * v->taps_x;
   for (int32_t r = 0; r < ROWS_TOGETHER; r++) sums[r] = WEIGHT_ONE / 2;
@@ -107,12 +107,13 @@ SHARE void weigh_across(const plane_view *v, int32_t column, const int16_t *midd
     const uint32_t both = load32(weights + t);
     for (int32_t i = 0; i < 2; i++) {
       const int32_t weight = (int16_t)(uint16_t)(both >> (16 * i));
-      const int16_t *from = middle + (v->middle + within(first + t + i, last)) * rows;
+      const int32_t *from = middle + (v->middle + within(first + t + i, last)) * rows;
       if (rows == 1) {
         sums[0] += weight * from[0];
       } else {
-        const uint64_t four = load64(from);
-        for (int32_t r = 0; r < ROWS_TOGETHER; r++) sums[r] += weight * (int16_t)(uint16_t)(four >> (16 * r));
+        uint32_t four[4];
+        load128(from, four);
+        for (int32_t r = 0; r < ROWS_TOGETHER; r++) sums[r] += weight * (int32_t)four[r];
       }
     }
   }
@@ -147,7 +148,7 @@ SHARE void colours_of(const stk_device_launch *d, const stk_device_picture *p, i
 
 /* Column x of the output, of all rows of a group. */
 SHARE void finish_column(const stk_device_launch *d, const stk_device_picture *p, const plane_view *views, const row_group *g,
-                         int32_t x, const int16_t *middle, int32_t rows) {
+                         int32_t x, const int32_t *middle, int32_t rows) {
   int32_t sums[3][ROWS_TOGETHER];
   const int32_t inside = x >= p->dest[0] && x < p->dest[2], each = d->planar ? 1 : d->channels;
   const int64_t step = d->planar ? (int64_t)d->out_width * d->out_height : 1;
@@ -173,7 +174,7 @@ SHARE void finish_column(const stk_device_launch *d, const stk_device_picture *p
 }
 
 KERNEL(stk_finish_rows, FINISH_THREADS) {
-  SHARED uint64_t words[STK_DEVICE_COLUMNS / 4]; /* rows are words, where four are made together */
+  SHARED quad words[STK_DEVICE_COLUMNS / 4]; /* where four rows are made together, a column of them is one */
   SHARED plane_view views[STK_DEVICE_PLANES];
   const uint32_t in_picture = ((uint32_t)d.out_height + STK_DEVICE_ROWS - 1) / STK_DEVICE_ROWS;
   const uint32_t number = BLOCK_NUMBER / in_picture;
@@ -183,7 +184,7 @@ KERNEL(stk_finish_rows, FINISH_THREADS) {
   const stk_device_plane *last = &p->planes[p->n_planes - 1];
   row_group g = {begin, (last->middle + last->columns + 3) * ROWS_TOGETHER <= STK_DEVICE_COLUMNS ? ROWS_TOGETHER : 1, p->dest[1],
                  p->dest[3]};
-  int16_t *middle = (int16_t *)words;
+  int32_t *middle = (int32_t *)words;
   PHASE(FINISH_THREADS) {
     if (thread < p->n_planes) view_plane(&d, p, thread, &views[thread]);
   }

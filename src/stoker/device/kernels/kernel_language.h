@@ -37,6 +37,8 @@ typedef unsigned long long uint64_t;
 #define RAISE(at) (*(at) = 1) /* by any number of threads */
 #define ROLLED _Pragma("unroll 1")
 
+typedef uint4 quad; /* memory that is aligned for load128 */
+
 SHARE void load128(const void *from, uint32_t to[4]) {
   const uint4 four = *(const uint4 *)from;
   to[0] = four.x, to[1] = four.y, to[2] = four.z, to[3] = four.w;
@@ -100,6 +102,10 @@ SHARE int32_t add_high(uint32_t halves, uint32_t bytes, int32_t sum) {
 #define RAISE(at) (*(at) = 1)
 #endif
 #define ROLLED
+
+typedef struct {
+  uint32_t words[4];
+} quad;
 
 SHARE void load128(const void *from, uint32_t to[4]) {
   memcpy(to, from, 16);
