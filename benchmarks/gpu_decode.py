@@ -295,9 +295,9 @@ def delivered(options: argparse.Namespace, folder: Path, shards: str | None) -> 
         for place in ("kept", "cuda", "cpu")
         for count in (options.counts if place != "cpu" else options.counts[-1:])
     }
-    found = train_gpu.in_turn(train_gpu.only_look, feeds, options, "delivered")
-    found["nvjpeg_images_per_s"] = nvjpeg(folder, options)
-    return found
+    whole = nvjpeg(folder, options)
+    note(f"delivered  nvJPEG, whole pictures {'left out' if whole is None else f'{whole:,.0f}/s'}")
+    return {**train_gpu.in_turn(train_gpu.only_look, feeds, options, "delivered"), "nvjpeg_images_per_s": whole}
 
 
 def nvjpeg(folder: Path, options: argparse.Namespace) -> float | None:
