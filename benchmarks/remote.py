@@ -16,7 +16,7 @@ With ``--server-processes`` the server is several.
 
 Before it is measured, each loader's first batches, broken off and resumed halfway, are compared with those of local shards.
 
-`client` compares single reads by our client with the same reads by urllib3 (clients.py).
+`client` compares single reads by our client with the same reads by obstore and urllib3 (clients.py).
 """
 
 from __future__ import annotations

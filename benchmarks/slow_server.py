@@ -16,6 +16,7 @@ import mmap
 import os
 import re
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -81,8 +82,11 @@ def _cpu_s_of(process: int) -> float:
 class Server:
     """Serves a folder's files, ranges of them, and HEAD."""
 
-    def __init__(self, crew: Crew, folder: Path, latency_s: float) -> None:
+    def __init__(self, crew: Crew, folder: Path, latency_s: float, certificate: str = "") -> None:
         self._crew, self._folder, self._latency_s = crew, folder, latency_s
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER) if certificate else None
+        if self._context is not None:
+            self._context.load_cert_chain(certificate)
         self._files: dict[str, tuple[memoryview, bytes]] = {}
         self._lock = threading.Lock()
 
@@ -94,7 +98,7 @@ class Server:
             threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:
-        with connection, contextlib.suppress(ConnectionError):
+        with contextlib.suppress(ConnectionError, ssl.SSLError), self._secured(connection) as connection:
             held = b""
             while True:
                 while b"\r\n\r\n" not in held:
@@ -105,6 +109,9 @@ class Server:
                 head, _, held = held.partition(b"\r\n\r\n")
                 self._answer(connection, head)
 
+    def _secured(self, connection: socket.socket) -> socket.socket:
+        return connection if self._context is None else self._context.wrap_socket(connection, server_side=True)
+
     def _answer(self, connection: socket.socket, head: bytes) -> None:
         method, target, _ = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ", 2)
         if target == STATS:
@@ -112,7 +119,7 @@ class Server:
             connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
             return
         time.sleep(self._latency_s)
-        found = self._open(target.lstrip("/").removeprefix(f"{BUCKET}/"))
+        found = self._open(target.partition("?")[0].lstrip("/").removeprefix(f"{BUCKET}/"))
         if found is None:
             connection.sendall(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
             return
@@ -127,7 +134,7 @@ class Server:
         if method == "HEAD":
             connection.sendall(told)
         else:
-            connection.sendall(told, socket.MSG_MORE)
+            connection.sendall(told, 0 if self._context else socket.MSG_MORE)
             connection.sendall(content[first : last + 1])
 
     def _open(self, name: str) -> tuple[memoryview, bytes] | None:
@@ -148,13 +155,13 @@ class Server:
 
 
 @contextmanager
-def serving(folder: Path, latency_s: float, processes: int = 1, program: str = __file__) -> Iterator[str]:
-    """A server in processes of its own; gives its address."""
-    command = [sys.executable, str(Path(program).resolve()), str(folder), str(latency_s), str(processes)]
+def serving(folder: Path, latency_s: float, processes: int = 1, program: str = __file__, certificate: str = "") -> Iterator[str]:
+    """A server in processes of its own, with a certificate over TLS; gives its address."""
+    command = [sys.executable, str(Path(program).resolve()), str(folder), str(latency_s), str(processes), certificate]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
-            yield f"http://127.0.0.1:{int(process.stdout.readline())}"
+            yield f"{'https' if certificate else 'http'}://127.0.0.1:{int(process.stdout.readline())}"
         finally:
             process.terminate()
 
@@ -168,7 +175,7 @@ def ask_stats(address: str) -> dict[str, float]:
 def main() -> None:
     crew = Crew()
     crew.fork(int(sys.argv[3]))
-    Server(crew, Path(sys.argv[1]), float(sys.argv[2])).run()
+    Server(crew, Path(sys.argv[1]), float(sys.argv[2]), sys.argv[4]).run()
 
 
 if __name__ == "__main__":

@@ -56,7 +56,14 @@ MAY_IMPORT = {
 NOT_IN_PLAN = {"time", "threading", "queue", "subprocess", "socket", "io", "pathlib", "tempfile", "random", "datetime", "shutil"}
 #: environment variables are read in one place a purpose: who we are among ranks, our Ray cluster, where the user keeps caches,
 #: and proxies
-READS_ENVIRONMENT = {"engine/ray_session.py", "engine/worker_handle.py", "plan/ranks.py", "storage/home.py", "storage/proxies.py"}
+READS_ENVIRONMENT = {
+    "engine/ray_session.py",
+    "engine/worker_handle.py",
+    "plan/ranks.py",
+    "storage/home.py",
+    "storage/objects.py",
+    "storage/proxies.py",
+}
 #: finalizers that run when the process exits: of files not finished yet, of connections nobody uses, of what follows a loader
 FINALIZES_AT_EXIT = {"storage/atomic.py": 1, "storage/connections.py": 1, "observe/followers.py": 1}
 

@@ -19,7 +19,23 @@ from stoker.storage.retry import Patience
 
 from .conftest import in_child
 from .s3 import S3Server
-from .server import Act, Coded, Drip, Forever, NoRange, Redirect, Reset, Server, Short, Silence, Status, Tag, WrongRange
+from .server import (
+    Act,
+    Answer,
+    Coded,
+    Drip,
+    Forever,
+    NoRange,
+    Redirect,
+    Request,
+    Reset,
+    Server,
+    Short,
+    Silence,
+    Status,
+    Tag,
+    WrongRange,
+)
 
 DATA = random.Random(3).randbytes(300_000)
 
@@ -56,6 +72,49 @@ def environment(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
         "AZURE_ALLOW_HTTP": "true",
     }.items():  # fmt: skip
         monkeypatch.setenv(name, value)
+
+
+class Refuses(Act):
+    """Requests by signed URLs get a 403, like all others where there are none but these."""
+
+    def change(self, answer: Answer, data: bytes, request: Request) -> Answer:
+        return Answer(403, {}, b"") if is_signed(request) else answer
+
+
+def is_signed(request: Request) -> bool:
+    """Whether it came by a signed URL, from our own client."""
+    signed = "X-Amz-Signature=" in request.path or "&sig=" in request.path
+    assert signed == (request.headers["user-agent"] == "stoker")
+    return signed
+
+
+class Way:
+    """How the bytes of ``s3://bucket/dir/a.tar`` come: by signed URLs, which have worked before, or as obstore reads them."""
+
+    def __init__(self, name: str, server: Server) -> None:
+        self.name, self._server = name, server
+        #: requests for a read that nobody may do
+        self.tries = 2 if name == "signed" else 1
+
+    def open(self, patience: Patience) -> RemoteBlob:
+        """The object; its server has been asked for nothing yet that counts."""
+        blob = opened("s3://bucket/dir/a.tar", patience)
+        blob.stat()
+        if self.name == "signed":
+            read(blob)
+        assert [is_signed(request) for request in self.asked()] == [True] * (self.name == "signed")
+        self._server.log.clear()
+        return blob
+
+    def asked(self) -> list[Request]:
+        return self._server.asked("/bucket/dir/a.tar")
+
+
+@pytest.fixture(params=["signed", "obstore"])
+def way(request: pytest.FixtureRequest, scripted: Server, monkeypatch: pytest.MonkeyPatch) -> Way:
+    if request.param == "obstore":
+        monkeypatch.setenv("AWS_SKIP_SIGNATURE", "true")
+    return Way(request.param, scripted)
 
 
 def opened(url: str, patience: Patience) -> RemoteBlob:
@@ -128,14 +187,12 @@ def test_every_store_reads_the_same_bytes(scheme: str, scripted: Server, quick: 
     ],
     ids=str,
 )
-def test_after_trouble_the_bytes_are_right(act: Act, scripted: Server, quick: Patience, hasty: Patience) -> None:
-    blob = opened("s3://bucket/dir/a.tar", hasty if isinstance(act, (Silence, Drip)) else quick)
-    blob.stat()
+def test_after_trouble_the_bytes_are_right(act: Act, way: Way, scripted: Server, quick: Patience, hasty: Patience) -> None:
+    blob = way.open(hasty if isinstance(act, (Silence, Drip)) else quick)
     scripted.script("/bucket/dir/a.tar", act)
     assert read(blob) == DATA[1000:200_000]
-    asked = scripted.asked("/bucket/dir/a.tar")
-    assert len(asked) == 2, "obstore itself tries once"
-    assert all(request.headers["if-match"] == blob.stat().version for request in asked)
+    assert len(way.asked()) == 2, "one attempt, and another"
+    assert all(request.headers["if-match"] == blob.stat().version for request in way.asked())
 
 
 def test_the_text_of_an_error_that_never_ends_is_not_read_for_ever(scripted: Server) -> None:
@@ -146,7 +203,8 @@ def test_the_text_of_an_error_that_never_ends_is_not_read_for_ever(scripted: Ser
         read(blob)
 
 
-def test_a_good_answer_that_takes_too_long_is_resumed(scripted: Server) -> None:
+def test_a_good_answer_that_takes_too_long_for_obstore_is_resumed(scripted: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SKIP_SIGNATURE", "true")
     blob = opened("s3://bucket/dir/a.tar", Patience(connect_s=0.5, silence_s=1.5, budget_s=4, first_delay_s=0.01))
     blob.stat()
     scripted.script("/bucket/dir/a.tar", Drip(0.02))
@@ -154,39 +212,148 @@ def test_a_good_answer_that_takes_too_long_is_resumed(scripted: Server) -> None:
     assert len(scripted.asked("/bucket/dir/a.tar")) == 2
 
 
-def test_a_break_is_resumed_where_it_came(scripted: Server, quick: Patience) -> None:
+def test_a_break_is_resumed_where_it_came(way: Way, scripted: Server, quick: Patience) -> None:
+    blob = way.open(quick)
     scripted.script("/bucket/dir/a.tar", Short(100_000), Short(50_000))
-    assert read(opened("s3://bucket/dir/a.tar", quick)) == DATA[1000:200_000]
-    starts = [int(str(request.span).split("-")[0]) for request in scripted.asked("/bucket/dir/a.tar")]
-    assert starts == [1000, 101_000, 151_000]
+    assert read(blob) == DATA[1000:200_000]
+    assert [int(str(request.span).split("-")[0]) for request in way.asked()] == [1000, 101_000, 151_000]
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 416])
-def test_what_the_store_refuses_fails_at_once(status: int, scripted: Server, quick: Patience) -> None:
-    blob = opened("s3://bucket/dir/a.tar", quick)
-    blob.stat()
+def test_what_the_store_refuses_fails_at_once(status: int, way: Way, scripted: Server, quick: Patience) -> None:
+    blob = way.open(quick)
     scripted.always("/bucket/dir/a.tar", Status(status))
     with pytest.raises(RemoteError, match=rf"^s3://bucket/dir/a.tar: HTTP {status}") as caught:
         read(blob)
-    assert caught.value.status == status and len(scripted.asked("/bucket/dir/a.tar")) == 1
+    assert caught.value.status == status and len(way.asked()) == way.tries
 
 
 @pytest.mark.parametrize("act", [Tag('"other"'), Status(412)], ids=str)
-def test_another_etag_is_another_object(act: Act, scripted: Server, quick: Patience) -> None:
-    blob = opened("s3://bucket/dir/a.tar", quick)
-    blob.stat()
+def test_another_etag_is_another_object(act: Act, way: Way, scripted: Server, quick: Patience) -> None:
+    blob = way.open(quick)
     scripted.always("/bucket/dir/a.tar", act)
     with pytest.raises(ShardChanged, match="changed since"):
         read(blob)
 
 
-@pytest.mark.parametrize("act", [Status(503), WrongRange(), NoRange(), Short(3), Redirect("/elsewhere")], ids=str)
-def test_trouble_that_stays_ends_in_an_error(act: Act, scripted: Server) -> None:
-    blob = opened("s3://bucket/dir/a.tar", Patience(budget_s=0.3, first_delay_s=0.01, longest_delay_s=0.02))
-    blob.stat()
+@pytest.mark.parametrize("act", [Status(503), WrongRange(), Short(3), Redirect("/elsewhere")], ids=str)
+def test_trouble_that_stays_ends_in_an_error(act: Act, way: Way, scripted: Server) -> None:
+    blob = way.open(Patience(budget_s=0.3, first_delay_s=0.01, longest_delay_s=0.02))
     scripted.always("/bucket/dir/a.tar", act)
     with pytest.raises((RemoteError, SourceNotFound), match=r"^s3://bucket/dir/a.tar: "):
         read(blob)
+
+
+# ---- signed URLs, and where they do not do -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("scheme", "name", "value"),
+    [("s3", "AWS_REGION", "us-east-1"), ("az", "AZURE_STORAGE_ACCOUNT_KEY", "Y2FuYXJ5")],
+)
+def test_bytes_come_by_urls_that_are_signed(
+    scheme: str, name: str, value: str, scripted: Server, quick: Patience, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, value)
+    monkeypatch.delenv("AZURE_SKIP_SIGNATURE")
+    blob = opened(f"{scheme}://bucket/dir/a.tar", quick)
+    for _ in range(2):
+        assert read(blob) == DATA[1000:200_000]
+    asked = scripted.asked("/bucket/dir/a.tar")
+    assert [is_signed(request) for request in asked] == [True, True]
+    assert asked[0].path == asked[1].path, "one URL does for many reads"
+    assert all("authorization" not in request.headers for request in asked)
+
+
+def test_an_old_url_is_signed_again(scripted: Server, quick: Patience) -> None:
+    remote = ObjectRemote("s3://bucket/dir/a.tar")
+    blob = RemoteBlob(remote, quick)
+    read(blob)
+    first = remote._signed
+    assert first is not None
+    remote._signed = first._replace(since=first.since - 500)
+    read(blob)
+    assert remote._signed is not None and remote._signed.place is not first.place
+
+
+@pytest.mark.parametrize("worked_before", [False, True])
+def test_where_signed_urls_are_refused_obstore_reads(worked_before: bool, scripted: Server, quick: Patience) -> None:
+    other = opened("s3://bucket/dir/b.tar", quick)
+    scripted.put("/bucket/dir/b.tar", DATA)
+    if worked_before:
+        read(other)
+    scripted.always("/bucket/dir/a.tar", Refuses())
+    blob = opened("s3://bucket/dir/a.tar", quick)
+    for _ in range(3):
+        assert read(blob) == DATA[1000:200_000]
+    assert [is_signed(request) for request in scripted.asked("/bucket/dir/a.tar")] == [True, False, False, False]
+
+
+def test_credentials_that_expired_meanwhile_are_no_reason_to_sign_no_more(scripted: Server, quick: Patience) -> None:
+    remote = ObjectRemote("s3://bucket/dir/a.tar")
+    blob = RemoteBlob(remote, quick)
+    read(blob)
+    assert remote._signed is not None
+    remote._signed = remote._signed._replace(since=remote._signed.since - 300)
+    scripted.script("/bucket/dir/a.tar", Status(403))
+    for _ in range(2):
+        assert read(blob) == DATA[1000:200_000]
+    assert [is_signed(request) for request in scripted.asked("/bucket/dir/a.tar")] == [True, True, False, True]
+
+
+def test_a_store_in_which_no_signed_url_ever_works_is_soon_read_by_obstore_alone(scripted: Server, quick: Patience) -> None:
+    blobs = []
+    for number in range(6):
+        scripted.put(f"/bucket/{number}.tar", DATA)
+        scripted.always(f"/bucket/{number}.tar", Refuses())
+        blobs.append(opened(f"s3://bucket/{number}.tar", quick))
+        assert read(blobs[-1]) == DATA[1000:200_000]
+    asked = [request for number in range(6) for request in scripted.asked(f"/bucket/{number}.tar")]
+    assert [is_signed(request) for request in asked] == [True, False] * objects._MOST_DOUBTS + [False] * 3
+
+
+def test_a_busy_store_is_still_asked_by_signed_urls(scripted: Server, quick: Patience) -> None:
+    blob = opened("s3://bucket/dir/a.tar", quick)
+    blob.stat()
+    for _ in range(4):
+        scripted.script("/bucket/dir/a.tar", Status(503))
+        assert read(blob) == DATA[1000:200_000]
+    assert all(map(is_signed, scripted.asked("/bucket/dir/a.tar")))
+
+
+@pytest.mark.parametrize("name", ["AWS_SKIP_SIGNATURE", "AWS_PROXY_URL", "AZURE_STORAGE_SAS_KEY"])
+def test_what_cannot_be_signed_is_read_by_obstore(
+    name: str, scripted: Server, quick: Patience, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    value = {"AWS_SKIP_SIGNATURE": "true", "AWS_PROXY_URL": scripted.origin, "AZURE_STORAGE_SAS_KEY": "sv=1&sp=r"}[name]
+    monkeypatch.setenv(name, value)
+    monkeypatch.delenv("AZURE_SKIP_SIGNATURE")
+    if name == "AWS_PROXY_URL":
+        scripted.put(f"{scripted.origin}/bucket/dir/a.tar", DATA)
+    blob = opened(f"{'az' if name.startswith('AZ') else 's3'}://bucket/dir/a.tar", quick)
+    assert read(blob) == DATA[1000:200_000]
+    asked = [request for request in scripted.log if request.method == "GET"]
+    assert [request.headers["user-agent"] == "stoker" for request in asked] == [False]
+
+
+def test_an_object_with_a_coding_is_read_as_it_is_stored(scripted: Server, quick: Patience) -> None:
+    scripted.always(
+        "/bucket/dir/a.tar", Coded("gzip")
+    )  # as it was uploaded: obstore does not unpack it, and must not be asked to
+    assert read(opened("s3://bucket/dir/a.tar", quick)) == DATA[1000:200_000]
+
+
+def test_a_store_that_sends_no_parts_is_named(
+    way: Way, scripted: Server, quick: Patience, caplog: pytest.LogCaptureFixture
+) -> None:
+    blob = way.open(quick)
+    scripted.always("/bucket/dir/a.tar", NoRange())
+    try:
+        assert read(blob) == DATA[1000:200_000]
+    except RemoteError as error:
+        assert "the server cannot send a part of a file" in str(error)
+    else:
+        assert "the server cannot send a part of a file" in caplog.text and "Signature" not in caplog.text
 
 
 def test_a_store_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

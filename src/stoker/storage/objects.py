@@ -1,11 +1,14 @@
-"""Objects in S3, Google Cloud Storage and Azure, through obstore: single attempts, like any other place.
+"""Objects in S3, Google Cloud Storage and Azure, through obstore and our own HTTP client: single attempts, like any other place.
+
+obstore finds credentials, region and endpoint, and asks for size and version. Bytes come by URLs that it signs for some minutes,
+through the client that reads any other URL (`http.py`), which takes a half to a third of the processor time of obstore's reading
+(`benchmarks/remote.py --part client`). What such a URL does not reach (public data, which needs no signature; identities that may
+not sign; proxies that only obstore knows of) is read by obstore, whose word on an object counts: see `ObjectRemote.get`.
 
 obstore's own retries are switched off, so that `retry.py` alone decides: it resumes from the last good byte, which obstore does
 not, and one loop within another would multiply their patience. The price: obstore does not hand out a server's Retry-After, so
-pauses after 429 and 503 are ours. And its waits are set when a store is opened, so that the last attempt of a read is not cut off
-where the budget ends: it may take half of `budget_s` once more, or `connect_s` and `silence_s` where that is longer.
-
-Proxies named in the environment are obstore's business: it uses them by rules of its own.
+pauses after its 429 and 503 are ours. And its waits are set when a store is opened, so that the last attempt of a read is not cut
+off where the budget ends: it may take half of `budget_s` once more, or `connect_s` and `silence_s` where that is longer.
 
 Credentials, region and endpoint come as obstore takes them: the environment variables of each provider, then the identity of the
 machine. What obstore says in its errors may hold the server's answer, and with it account names and signatures; none of it
@@ -17,18 +20,30 @@ from __future__ import annotations
 import os
 import re
 import threading
+import time
 import weakref
 from collections.abc import Iterator
-from typing import Any
+from datetime import timedelta
+from typing import Any, NamedTuple
 
 from ..errors import ConfigError, MissingExtra
 from ..registry import needed
 from .blob import Stat
+from .http import HttpRemote
 from .names import printable
 from .retry import Body, Patience, Remote, RemoteFault, refused
 
 #: scheme -> the class of obstore that speaks to it
 STORES = {"s3": "S3Store", "gs": "GCSStore", "az": "AzureStore"}
+#: scheme -> how the variables begin in which obstore finds its configuration
+_VARIABLES = {"s3": "AWS_", "gs": "GOOGLE_", "az": "AZURE_"}
+#: what is configured for obstore alone, and that nothing is to be signed
+_UNSIGNED = ("SKIP_SIGNATURE", "PROXY_URL", "PROXY_CA_CERTIFICATE", "ALLOW_INVALID_CERTIFICATES")
+_OFF = ("", "0", "false", "off", "no", "n")
+#: how long a signed URL is good. It is used for half of that, so that clocks may differ
+_SIGNED_S = 900
+#: reads that obstore can do and a signed URL cannot, in a store where none ever could, after which no more are signed
+_MOST_DOUBTS = 3
 _STATUS = re.compile(r"status code: (\d{3})\b")
 #: exceptions of obstore -> the status they stand for
 _STATUSES = {"UnauthenticatedError": 401, "PermissionDeniedError": 403, "PreconditionError": 412, "NotModifiedError": 304}
@@ -60,16 +75,39 @@ class ObjectRemote(Remote):
         self.name = self.url.rpartition("/")[2]
         self._scheme, self._bucket, self._key = scheme, bucket, key
         self._store: _ObjectStore | None = None
+        self._signed: _Signed | None = None
+        #: whether signed URLs of it are worth trying
+        self._signs = True
 
     def head(self, patience: Patience, limit_s: float) -> Stat:
         opened = self._opened(patience)
         return _stat_of(_told(lambda: opened.api.head(opened.store, self._key)))
 
     def get(self, start: int, stop: int, stat: Stat, patience: Patience, limit_s: float) -> Body:
+        """By a signed URL; where that fails for good, or has never worked in this store, as obstore does it."""
+        opened = self._opened(patience)
+        signed = self._signed_by(opened) if stat.version.startswith('"') else None
+        if signed is None:
+            return self._get_by_obstore(opened, start, stop, stat)
+        try:
+            body = signed.place.get(start, stop, stat, patience, limit_s)
+        except RemoteFault as fault:
+            # Another attempt may go better where a server answered that it is busy, or where others did go well.
+            if fault.changed or (fault.again and (fault.status is not None or opened.doubts is None)):
+                raise
+        else:
+            opened.doubts = None
+            return body
+        by_obstore = self._get_by_obstore(opened, start, stop, stat)
+        # So it is the URL. An older one may have outlived the credentials it was signed with.
+        self._signed, self._signs = None, not signed.is_new()
+        opened.doubt()
+        return by_obstore
+
+    def _get_by_obstore(self, opened: _ObjectStore, start: int, stop: int, stat: Stat) -> Body:
         options: dict[str, Any] = {"range": (start, stop)}
         if stat.version.startswith('"'):
             options["if_match"] = stat.version
-        opened = self._opened(patience)
         result = _told(lambda: opened.api.get(opened.store, self._key, options=options))
         if _stat_of(result.meta) != stat:
             raise RemoteFault("its ETag, date or size is another now", changed=True)
@@ -78,11 +116,26 @@ class ObjectRemote(Remote):
             raise RemoteFault(f"bytes {first} to {end - 1} came for {start} to {stop - 1}", tries=3)
         return _ObjectBody(first, end, result)
 
+    def _signed_by(self, opened: _ObjectStore) -> _Signed | None:
+        """The object as a file at a signed URL; None: obstore has to read it."""
+        if not self._signs or not opened.signs():
+            return None
+        signed = self._signed
+        if signed is None or signed.is_old():
+            try:
+                url = _told(lambda: opened.api.sign(opened.store, "GET", self._key, timedelta(seconds=_SIGNED_S)))
+            except RemoteFault:
+                self._signs = False
+                opened.doubt()
+                return None
+            signed = self._signed = _Signed(HttpRemote(url), time.monotonic())
+        return signed
+
     def sibling(self, suffix: str) -> ObjectRemote:
         return ObjectRemote(self.address + suffix)
 
     def close(self) -> None:
-        self._store = None  # the last object of a bucket closes its connections
+        self._store = self._signed = None  # the last object of a bucket closes its connections
 
     def __reduce__(self) -> tuple[type[ObjectRemote], tuple[str]]:
         return ObjectRemote, (self.address,)
@@ -92,6 +145,19 @@ class ObjectRemote(Remote):
         if store is None or store.process != os.getpid():
             store = self._store = _store_of(self._scheme, self._bucket, patience)
         return store
+
+
+class _Signed(NamedTuple):
+    """An object at a URL that was signed at some time of the monotonic clock."""
+
+    place: HttpRemote
+    since: float
+
+    def is_old(self) -> bool:
+        return time.monotonic() - self.since > _SIGNED_S / 2
+
+    def is_new(self) -> bool:
+        return time.monotonic() - self.since < _SIGNED_S / 10
 
 
 class _ObjectBody(Body):
@@ -136,6 +202,20 @@ class _ObjectStore:
         }
         make = getattr(self.api.store, STORES[scheme])
         self.store = _told(lambda: make(bucket, config=config, retry_config={"max_retries": 0}))
+        #: reads for which a signed URL did not do, so far; None: one did, so they work here
+        self.doubts: int | None = 0
+        if any(os.environ.get(_VARIABLES[scheme] + name, "").lower() not in _OFF for name in _UNSIGNED):
+            self.doubts = _MOST_DOUBTS
+
+    def signs(self) -> bool:
+        """Whether URLs of this store are worth signing."""
+        return self.doubts is None or self.doubts < _MOST_DOUBTS
+
+    def doubt(self) -> None:
+        """A read for which a signed URL did not do. Threads need not agree on the number."""
+        doubts = self.doubts
+        if doubts is not None:
+            self.doubts = doubts + 1
 
 
 _stores: weakref.WeakValueDictionary[tuple[str, str, Patience], _ObjectStore] = weakref.WeakValueDictionary()
