@@ -124,11 +124,11 @@ class ObjectRemote(Remote):
         if signed is None or signed.is_old():
             try:
                 url = _told(lambda: opened.api.sign(opened.store, "GET", self._key, timedelta(seconds=_SIGNED_S)))
-            except RemoteFault:
+                signed = self._signed = _Signed(HttpRemote(url), time.monotonic())
+            except (RemoteFault, ConfigError):
                 self._signs = False
                 opened.doubt()
                 return None
-            signed = self._signed = _Signed(HttpRemote(url), time.monotonic())
         return signed
 
     def sibling(self, suffix: str) -> ObjectRemote:
