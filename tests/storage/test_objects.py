@@ -301,7 +301,10 @@ def test_credentials_that_expired_meanwhile_are_no_reason_to_sign_no_more(script
     assert [is_signed(request) for request in scripted.asked("/bucket/dir/a.tar")] == [True, True, False, True]
 
 
-def test_a_store_in_which_no_signed_url_ever_works_is_soon_read_by_obstore_alone(scripted: Server, quick: Patience) -> None:
+def test_a_store_in_which_no_signed_url_ever_works_is_soon_read_by_obstore_alone(
+    scripted: Server, quick: Patience, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "stoker")
     blobs = []
     for number in range(6):
         scripted.put(f"/bucket/{number}.tar", DATA)
@@ -310,6 +313,9 @@ def test_a_store_in_which_no_signed_url_ever_works_is_soon_read_by_obstore_alone
         assert read(blobs[-1]) == DATA[1000:200_000]
     asked = [request for number in range(6) for request in scripted.asked(f"/bucket/{number}.tar")]
     assert [is_signed(request) for request in asked] == [True, False] * objects._MOST_DOUBTS + [False] * 3
+    assert [record.getMessage() for record in caplog.records] == [
+        "s3://bucket: signed URLs do not work here; obstore reads, which takes more processor time"
+    ]
 
 
 def test_a_busy_store_is_still_asked_by_signed_urls(scripted: Server, quick: Patience) -> None:

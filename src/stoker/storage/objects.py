@@ -17,6 +17,7 @@ reaches a message, only what kind of failure it was.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import threading
@@ -33,6 +34,7 @@ from .http import HttpRemote
 from .names import printable
 from .retry import Body, Patience, Remote, RemoteFault, refused
 
+_log = logging.getLogger("stoker")
 #: scheme -> the class of obstore that speaks to it
 STORES = {"s3": "S3Store", "gs": "GCSStore", "az": "AzureStore"}
 #: scheme -> how the variables begin in which obstore finds its configuration
@@ -190,7 +192,7 @@ class _ObjectStore:
     """obstore's client of one bucket; its connections are shared by all objects in it."""
 
     def __init__(self, scheme: str, bucket: str, patience: Patience) -> None:
-        self.process = os.getpid()
+        self.process, self._url = os.getpid(), f"{scheme}://{bucket}"
         self.api = _obstore(scheme)
         # Not `client_options`: they would replace what the environment says, AWS_ALLOW_HTTP among it.
         config = {
@@ -216,6 +218,8 @@ class _ObjectStore:
         doubts = self.doubts
         if doubts is not None:
             self.doubts = doubts + 1
+            if self.doubts == _MOST_DOUBTS:
+                _log.info("%s: signed URLs do not work here; obstore reads, which takes more processor time", self._url)
 
 
 _stores: weakref.WeakValueDictionary[tuple[str, str, Patience], _ObjectStore] = weakref.WeakValueDictionary()
