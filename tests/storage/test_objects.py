@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from stoker.errors import ConfigError, MissingExtra, RemoteError, ShardChanged, SourceNotFound, StokerError
-from stoker.storage import objects
+from stoker.storage import connections, objects
+from stoker.storage.http import HttpRemote
 from stoker.storage.objects import ObjectRemote
 from stoker.storage.open import open_blob
 from stoker.storage.remote import RemoteBlob
@@ -193,6 +194,7 @@ def test_after_trouble_the_bytes_are_right(act: Act, way: Way, scripted: Server,
     assert read(blob) == DATA[1000:200_000]
     assert len(way.asked()) == 2, "one attempt, and another"
     assert all(request.headers["if-match"] == blob.stat().version for request in way.asked())
+    assert [is_signed(request) for request in way.asked()] == [way.name == "signed"] * 2
 
 
 def test_the_text_of_an_error_that_never_ends_is_not_read_for_ever(scripted: Server) -> None:
@@ -340,6 +342,28 @@ def test_what_cannot_be_signed_is_read_by_obstore(
     assert read(blob) == DATA[1000:200_000]
     asked = [request for request in scripted.log if request.method == "GET"]
     assert [request.headers["user-agent"] == "stoker" for request in asked] == [False]
+
+
+def test_an_object_without_a_strong_etag_is_read_by_obstore(scripted: Server, quick: Patience) -> None:
+    scripted.put("/bucket/dir/a.tar", DATA, etag='W/"weak"', modified="Wed, 21 Oct 2015 07:28:00 GMT")
+    assert read(opened("s3://bucket/dir/a.tar", quick)) == DATA[1000:200_000]
+    assert [is_signed(request) for request in scripted.asked("/bucket/dir/a.tar")] == [False]
+
+
+def test_a_url_that_our_client_cannot_use_is_no_error(scripted: Server, quick: Patience, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(url: str) -> HttpRemote:
+        raise ConfigError("it names no host")
+
+    monkeypatch.setattr(objects, "HttpRemote", refuse)
+    assert read(opened("s3://bucket/dir/a.tar", quick)) == DATA[1000:200_000]
+
+
+def test_who_lets_go_of_the_last_object_ends_its_connections(scripted: Server, quick: Patience) -> None:
+    blob = opened("s3://bucket/dir/a.tar", quick)
+    read(blob)
+    assert any(origin.authority in scripted.origin for origin, _ in connections._pools)
+    blob.close()
+    assert not any(origin.authority in scripted.origin for origin, _ in connections._pools)
 
 
 def test_an_object_with_a_coding_is_read_as_it_is_stored(scripted: Server, quick: Patience) -> None:

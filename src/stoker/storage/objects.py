@@ -95,7 +95,7 @@ class ObjectRemote(Remote):
             body = signed.place.get(start, stop, stat, patience, limit_s)
         except RemoteFault as fault:
             # Another attempt may go better where a server answered that it is busy, or where others did go well.
-            if fault.changed or (fault.again and (fault.status is not None or opened.doubts is None)):
+            if fault.again and (fault.status is not None or opened.doubts is None):
                 raise
         else:
             opened.doubts = None
