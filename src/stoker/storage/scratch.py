@@ -162,3 +162,4 @@ class Scratch:
         if self._schedule is not None and self._schedule >= 0:
             os.close(self._schedule)
         self._arena = self._decoder = self._schedule = None
+        self._kept.clear()
