@@ -363,6 +363,23 @@ def test_who_waits_for_blocks_of_far_storage_lets_others_compute(
     assert free and all(free)
 
 
+def test_while_the_device_works_others_compute(emulated: Emulation, photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wait, free = cuda_driver.DeviceStream._wait, []
+
+    def waited(stream: cuda_driver.DeviceStream) -> float:
+        turns = loader._decoding.cores._free  # type: ignore[union-attr]
+        free.append(turns.acquire(timeout=20))  # never, if this task has the only turn
+        if free[-1]:
+            turns.release()
+        return wait(stream)
+
+    monkeypatch.setattr(cuda_driver.DeviceStream, "_wait", waited)
+    pipeline = mixed(crops(photos), "image")  # loads, pictures of the CPU, and a whole batch
+    with pipeline.loader(device="cuda", decode_on="cuda", threads=1, ahead=1) as loader:
+        assert epochs(loader, 1) == expected(pipeline, 1)
+    assert len(free) > 6 and all(free)
+
+
 def test_one_thread_alone_takes_no_turns_that_an_interruption_could_lose(
     emulated: Emulation, photos: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
