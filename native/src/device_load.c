@@ -263,10 +263,14 @@ static const kept_picture *kept_at(const int64_t *kept) {
   return (const kept_picture *)(intptr_t)__atomic_load_n(kept, __ATOMIC_ACQUIRE);
 }
 
+static const uint8_t *bytes_of(const kept_picture *k) {
+  return (const uint8_t *)k + kept_bytes_at(k->table.count);
+}
+
 int64_t stk_kept_bytes(const int64_t *kept, const uint8_t **data) {
   const kept_picture *k = kept_at(kept);
   if (!k) return 0;
-  if (data) *data = (const uint8_t *)k + kept_bytes_at(k->table.count);
+  if (data) *data = bytes_of(k);
   return k->length;
 }
 
@@ -354,6 +358,8 @@ stk_load_answer stk_load_take(stk_pictures *to, const stk_subject *s, int64_t sl
   range r;
   stk_keep *keep = from->kept ? to->load->keep : NULL;
   const kept_picture *kept = from->kept && !from->seek_length ? kept_at(from->kept) : NULL;
+  /* Of bytes that were read while another thread kept the picture nothing can be fetched, and they may be another version's. */
+  if (kept && bytes_of(kept) != from->data) kept = NULL;
   if ((from->seek_length <= 0 && !kept) || !program_fits(program)) return STK_LOAD_DECLINES;
   stk_row_clear(row);
   if (stk_markers_admit(program, from->data, from->length, &markers, row) != STK_OK) return STK_LOAD_DECLINES;

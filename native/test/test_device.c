@@ -375,6 +375,36 @@ static void a_load_that_is_full_is_emptied(lab *l) {
   free(made), free(image.data);
 }
 
+/* Bytes that were read while another thread kept the picture are in memory that will not last: nothing is fetched from there. */
+static void what_is_kept_is_fetched_from_where_it_is_kept(lab *l) {
+  recipe r = plain_recipe(64, 48);
+  const jpeg image = make_jpeg(&r);
+  seek_index seek;
+  stk_program program = {.max_pixels = 1 << 24, .max_scans = 50, .channels = 3};
+  add_op(&program, STK_OP_RESIZE, 24, 32);
+  CHECK(make_index(l, &image, 2, &seek));
+  enum { COUNT = 3, SIZE = 24 * 32 * 3 };
+  int64_t note = 0, positions[COUNT] = {0}, slots[COUNT];
+  uint8_t *made = exactly(COUNT * SIZE, 0), *memory = aligned_alloc(256, 1 << 20);
+  stk_keep keep = {.memory = memory, .capacity = 1 << 20};
+  stk_fetch fetches[COUNT];
+  stk_row rows[COUNT];
+  stk_device_load load = {.memory = l->memory, .capacity = MEMORY, .slots = slots, .most_pictures = COUNT};
+  load.most_device_bytes = INT64_C(1) << 30, load.keep = &keep, load.fetches = fetches;
+  stk_pictures to = {.decoder = l->decoder, .program = &program, .count = COUNT, .positions = positions};
+  to.out_width = 32, to.out_height = 24, to.out = made, to.out_stride = SIZE, to.rows = rows, to.load = &load;
+  stk_encoded read = {image.data, image.length, seek.bytes, seek.size, &note}, kept = {.kept = &note};
+  stk_load_begin(&load);
+  CHECK(stk_render_encoded(&to, 0, NULL, &read) && rows[0].decoder == STK_DEVICE && note && load.fetched == 0);
+  kept.length = stk_kept_bytes(&note, &kept.data);
+  CHECK(kept.length == image.length && memcmp(kept.data, image.data, (size_t)image.length) == 0);
+  CHECK(stk_render_encoded(&to, 1, NULL, &kept) && rows[1].decoder == STK_DEVICE && load.fetched == 1);
+  CHECK(stk_within(fetches[0].from - (int64_t)(intptr_t)memory, fetches[0].size, 1 << 20));
+  read.seek = NULL, read.seek_length = 0;
+  CHECK(stk_render_encoded(&to, 2, NULL, &read) && rows[2].decoder == STK_OWN && load.fetched == 1);
+  free(made), free(memory), free(image.data);
+}
+
 int main(int argc, char **argv) {
   const int64_t count = argc > 1 ? strtoll(argv[1], NULL, 10) : 300;
   const uint64_t seed = argc > 2 ? strtoull(argv[2], NULL, 10) : 1;
@@ -384,6 +414,7 @@ int main(int argc, char **argv) {
     wounds_of_a_folder(&l, argv[3], count, seed);
   } else {
     a_load_that_is_full_is_emptied(&l);
+    what_is_kept_is_fetched_from_where_it_is_kept(&l);
     sound_files_come_out_the_same(&l, count, seed);
     every_byte_may_be_wrong(&l, count, seed);
     wounds_and_lies_do_no_harm(&l, 2 * count, seed);

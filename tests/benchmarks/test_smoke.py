@@ -177,7 +177,7 @@ def test_what_is_decoded_on_a_gpu_is_compared_byte_by_byte(
     import ours
 
     options = gpu_decode.parse(["--quick", "--generated", "9", "--changes", "40", "--threads", "1,2"])
-    folder = gpu_decode.linked(few_images, tmp_path / "linked")
+    folder = gpu_decode.copied(few_images, tmp_path / "photographs", 2)
     found = gpu_decode.exact(options, folder, ours.pack(few_images, tmp_path / "tar", seek=True, labels=True), tmp_path)
     assert len(found) == 5 and all(not each["wrong"] and each["pictures_on_gpu"] for each in found.values())
     hurt = gpu_decode.damage(options, folder)

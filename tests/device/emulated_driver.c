@@ -15,15 +15,17 @@
 #include "mix_kernel.cu"
 #include "floats_kernel.cu"
 
-enum { NOT_INITIALIZED = 3, INVALID_VALUE = 1, INVALID_IMAGE = 200, INVALID_CONTEXT = 201, NOT_FOUND = 500, DEPTH = 8 };
+enum { NOT_INITIALIZED = 3, INVALID_VALUE = 1, INVALID_IMAGE = 200, INVALID_CONTEXT = 201, NOT_FOUND = 500, CAPTURE_UNSUPPORTED = 900, DEPTH = 8 };
 static const char mark[] = "EMULATED CUBIN ";
 
 /* ---- what tests see and set --------------------------------------------------------------------------------------------- */
 
 static char armed_name[64];
 static int armed_code, armed_after;
-static int64_t live_streams, live_events, live_programs, launches, uploads, compilations, modules, fetches;
+static int64_t live_streams, live_events, live_programs, launches, uploads, compilations, modules, fetches, broken_captures;
 static int corrupt_every; /* one of so many pictures of a load is said to have an error, and is spoilt */
+static int capturing; /* some thread captures a graph, in global mode */
+static _Thread_local int mode;
 static pid_t process;
 
 void emulated_arm(const char *name, int code, int after) {
@@ -36,8 +38,16 @@ void emulated_blame(int every) {
 }
 
 void emulated_counts(int64_t *to) {
-  const int64_t counts[] = {live_streams, live_events, live_programs, launches, uploads, compilations, modules, fetches};
+  const int64_t counts[] = {live_streams, live_events, live_programs, launches, uploads, compilations, modules, fetches, broken_captures};
   memcpy(to, counts, sizeof counts);
+}
+
+void emulated_capture(int on) {
+  capturing = on;
+}
+
+int emulated_mode(void) {
+  return mode;
 }
 
 static int fails(const char *name) {
@@ -53,12 +63,22 @@ static void count(int64_t *which, int64_t by) {
   __atomic_fetch_add(which, by, __ATOMIC_SEQ_CST);
 }
 
+/* What allocates or waits: it fails while a graph is captured, and ends the capture, unless the thread's mode is another. */
+int emulated_unsafe(void) {
+  if (!capturing || mode) return 0;
+  count(&broken_captures, 1);
+  return CAPTURE_UNSUPPORTED;
+}
+
 /* ---- the driver ------------------------------------------------------------------------------------------------------------ */
 
 static _Thread_local int depth; /* contexts pushed by this thread */
 #define BEGIN_IN_CONTEXT \
   BEGIN;                 \
   if (!depth) return INVALID_CONTEXT
+#define BEGIN_UNSAFE \
+  BEGIN_IN_CONTEXT;  \
+  if (emulated_unsafe()) return CAPTURE_UNSUPPORTED
 
 int cuInit(unsigned flags) {
   (void)flags;
@@ -66,21 +86,10 @@ int cuInit(unsigned flags) {
   BEGIN;
   return 0;
 }
-int cuDriverGetVersion(int *version) {
-  BEGIN;
-  *version = 12080;
-  return 0;
-}
 int cuDeviceGet(int *device, int ordinal) {
   BEGIN;
   *device = ordinal;
   return ordinal ? 101 : 0;
-}
-int cuDeviceGetName(char *name, int length, int device) {
-  BEGIN;
-  (void)device;
-  snprintf(name, (size_t)length, "Emulated");
-  return 0;
 }
 int cuDeviceGetAttribute(int *value, int which, int device) {
   BEGIN;
@@ -107,6 +116,12 @@ int cuCtxPopCurrent_v2(void **context) {
   depth--;
   return 0;
 }
+int cuThreadExchangeStreamCaptureMode(int *other) {
+  BEGIN;
+  const int before = mode;
+  mode = *other, *other = before;
+  return 0;
+}
 int emulated_depth(void) {
   return depth;
 }
@@ -119,7 +134,7 @@ int cuCtxGetStreamPriorityRange(int *least, int *greatest) {
 static const char mix_rows[] = "stk_mix_rows", make_floats[] = "stk_make_floats";
 
 int cuModuleLoadData(void **module, const char *image) {
-  BEGIN_IN_CONTEXT;
+  BEGIN_UNSAFE;
   if (strncmp(image, mark, sizeof mark - 1) != 0) return INVALID_IMAGE;
   count(&modules, 1);
   *module = &live_programs;
@@ -203,20 +218,20 @@ int cuMemsetD8Async(uint64_t at, unsigned char value, size_t bytes, void *stream
   return 0;
 }
 int cuStreamCreateWithPriority(void **stream, unsigned flags, int priority) {
-  BEGIN_IN_CONTEXT;
+  BEGIN_UNSAFE;
   if (flags != 1 || priority != 0) return INVALID_VALUE;
   *stream = malloc(1);
   count(&live_streams, 1);
   return 0;
 }
 int cuStreamDestroy_v2(void *stream) {
-  BEGIN_IN_CONTEXT;
+  BEGIN_UNSAFE;
   free(stream);
   count(&live_streams, -1);
   return 0;
 }
 int cuEventCreate(void **event, unsigned flags) {
-  BEGIN_IN_CONTEXT;
+  BEGIN_UNSAFE;
   if (flags != 1) return INVALID_VALUE; /* who waits must not use a core meanwhile */
   *event = malloc(1);
   count(&live_events, 1);
@@ -227,16 +242,16 @@ int cuEventRecord(void *event, void *stream) {
   return event && stream ? 0 : INVALID_VALUE;
 }
 int cuEventSynchronize(void *event) {
-  BEGIN_IN_CONTEXT;
+  BEGIN_UNSAFE;
   return event ? 0 : INVALID_VALUE;
 }
 int cuEventElapsedTime(float *milliseconds, void *begun, void *ended) {
-  BEGIN_IN_CONTEXT;
+  BEGIN_UNSAFE;
   *milliseconds = 0.5f;
   return begun && ended ? 0 : INVALID_VALUE;
 }
 int cuEventDestroy_v2(void *event) {
-  BEGIN_IN_CONTEXT;
+  BEGIN_UNSAFE;
   free(event);
   count(&live_events, -1);
   return 0;
@@ -248,6 +263,7 @@ int cuGetErrorName(int code, const char **name) {
           : code == 101 ? "CUDA_ERROR_INVALID_DEVICE"
           : code == 200 ? "CUDA_ERROR_INVALID_IMAGE"
           : code == 500 ? "CUDA_ERROR_NOT_FOUND"
+          : code == 900 ? "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"
           : code == 700 ? "CUDA_ERROR_ILLEGAL_ADDRESS"
                         : NULL;
   return *name ? 0 : INVALID_VALUE;

@@ -35,6 +35,7 @@ class Counts(NamedTuple):
     compilations: int
     modules: int
     fetches: int
+    broken_captures: int
 
 
 class Emulation:
@@ -56,6 +57,20 @@ class Emulation:
     def blame(self, every: int) -> None:
         """Let the device find fault with one of so many pictures of each load; 0: with none that is as it should be."""
         self._library.emulated_blame(every)
+
+    def capture(self, on: bool) -> None:
+        """Let some thread capture a graph, in global mode, as torch does."""
+        self._library.emulated_capture(on)
+
+    def unsafe(self) -> None:
+        """What allocates: it fails while a graph is captured, unless the calling thread's mode is another."""
+        if self._library.emulated_unsafe():
+            raise RuntimeError("CUDA error: operation not permitted when stream is capturing")
+
+    @property
+    def mode(self) -> int:
+        """How the calling thread heeds captures; 0: as all do."""
+        return int(self._library.emulated_mode())
 
     @property
     def depth(self) -> int:
@@ -85,6 +100,9 @@ class EmulatedMemory:
 
     def taken(self, tensor: Any, rows: NDArray[np.int64]) -> Any:
         return tensor.index_select(0, self._torch.from_numpy(rows))
+
+    def give_back(self) -> None:
+        pass
 
 
 class EmulatedOutput(torch_output.TorchOutput):
@@ -123,7 +141,9 @@ def emulated(driver_library: Emulation, monkeypatch: pytest.MonkeyPatch, tmp_pat
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "kernel-cache"))
     driver_library.arm("", 0)
     driver_library.blame(0)
+    driver_library.capture(False)
     gc.collect()  # what failed before may still hold streams
     yield driver_library
     driver_library.arm("", 0)
     driver_library.blame(0)
+    driver_library.capture(False)

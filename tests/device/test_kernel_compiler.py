@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from pathlib import Path
 
 import pytest
 
-from stoker.device import kernel_compiler
+from stoker.device import cuda_driver, kernel_compiler
 from stoker.device.device_decode import NAMES, all_kernels
 from stoker.device.device_floats import NAME, floats_source
 from stoker.device.kernel_compiler import Compiler, compiled
@@ -69,6 +70,15 @@ def test_what_is_not_whole_is_compiled_again(emulated: Emulation, change: str) -
     assert made() == good and emulated.counts().compilations == before + 1
     assert made() == good and emulated.counts().compilations == before + 1, "and is whole again"
     assert [each.read_bytes() for each in kept()] == [data]
+
+
+def test_what_is_whole_and_the_driver_does_not_accept_is_compiled_again(emulated: Emulation) -> None:
+    made(floats_source(), OPTIONS)
+    (path,) = kept()
+    good, other = path.read_bytes(), b"made for another driver"
+    path.write_bytes(kernel_compiler._MAGIC + hashlib.sha256(other).digest() + other)
+    assert kernel_compiler.load_kernels(cuda_driver.open_driver(0), floats_source(), OPTIONS, (NAME,)).keys() == {NAME}
+    assert path.read_bytes() == good
 
 
 @pytest.mark.skipif(os.getuid() == 0, reason="root may write anywhere")

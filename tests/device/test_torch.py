@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import stoker
+from stoker.device import torch_output
 from stoker.errors import BatchError, ConfigError
 from stoker.image import RandomResizedCrop
 
@@ -150,3 +152,46 @@ def test_sparse_tensors_which_do_not_know_their_size_pass_through() -> None:
         for format in ("numpy", "torch"):
             with pipeline.loader(format=format) as loader:
                 assert [batch.rows for batch in loader] == [4, 4] and loader.stats().batches == 2
+
+
+class TwoGpus:
+    """As much of torch as chooses a device, on a machine with two."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.cuda = SimpleNamespace(
+            is_available=lambda: True, device_count=lambda: 2, current_device=lambda: 1, Stream=lambda device: device
+        )
+        self.accelerator = SimpleNamespace(empty_host_cache=lambda: self.asked.append("new"))
+        self._C = SimpleNamespace(_host_emptyCache=lambda: self.asked.append("old"))
+
+    device = staticmethod(torch.device)
+
+
+@pytest.mark.parametrize(("device", "number"), [("cuda", 1), ("cuda:0", 0), (torch.device("cuda", 1), 1)])
+def test_a_loader_stays_on_the_gpu_that_was_the_current_one_when_it_was_made(
+    monkeypatch: pytest.MonkeyPatch, device: Any, number: int
+) -> None:
+    gpus = TwoGpus()
+    monkeypatch.setattr(torch_output, "needed", lambda *names: gpus)
+    output = torch_output.choose_torch_output(device)
+    gpus.cuda.current_device = lambda: 0
+    memory = output.device_memory()
+    assert memory is not None and memory.ordinal == number
+    assert output._device == memory._stream == torch.device("cuda", number)  # type: ignore[attr-defined]
+
+
+def test_a_gpu_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch_output, "needed", lambda *names: TwoGpus())
+    with pytest.raises(ConfigError, match=r"loader\(device='cuda:2'\): torch finds 2 CUDA devices, numbered from 0; use one of"):
+        torch_output.choose_torch_output("cuda:2")
+
+
+def test_pinned_memory_is_given_back_by_whatever_name_torch_has_for_that() -> None:
+    gpus = TwoGpus()
+    memory = torch_output.TorchMemory(gpus, torch.device("cuda", 0), lambda nbytes: np.empty(nbytes, np.uint8))
+    for older in (gpus.accelerator, gpus._C):
+        memory.give_back()
+        older.__dict__.clear()
+    memory.give_back()  # which the oldest cannot
+    assert gpus.asked == ["new", "old"]

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from stoker.kernel.device_load import KERNELS, OPTIONS, kernel_source
+from stoker.kernel.structs import DEVICE_LAUNCH, DEVICE_PICTURE
 
 
 def nvrtc() -> ctypes.CDLL:
@@ -37,6 +38,12 @@ def compiled(source: str, *options: str) -> tuple[int, str, bytes]:
         return answer, log.value.decode(), cubin.raw
     finally:
         library.nvrtcDestroyProgram(ctypes.byref(program))
+
+
+@pytest.mark.parametrize("size", [DEVICE_PICTURE.itemsize, DEVICE_LAUNCH.itemsize])
+def test_kernels_whose_structs_the_library_does_not_have_do_not_compile(size: int) -> None:
+    answer, log, _ = compiled(kernel_source().replace(f"== {size},", f"== {size + 8},"), *OPTIONS, "--gpu-architecture=sm_90")
+    assert answer != 0 and "build the library again" in log
 
 
 @pytest.mark.parametrize("device", ["sm_80", "sm_90"])

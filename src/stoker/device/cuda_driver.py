@@ -12,9 +12,8 @@ from __future__ import annotations
 import ctypes
 import os
 import struct
-import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from ctypes import byref, c_char_p, c_float, c_int, c_size_t, c_ubyte, c_uint, c_uint64, c_void_p
 from dataclasses import dataclass
@@ -35,14 +34,13 @@ _OUT = c_void_p  # where an answer is written
 Kernel = c_void_p
 _SIGNATURES: dict[str, list[Any]] = {
     "cuInit": [c_uint],
-    "cuDriverGetVersion": [_OUT],
     "cuDeviceGet": [_OUT, c_int],
-    "cuDeviceGetName": [c_char_p, c_int, c_int],
     "cuDeviceGetAttribute": [_OUT, c_int, c_int],
     "cuDevicePrimaryCtxRetain": [_OUT, c_int],
     "cuCtxPushCurrent_v2": [c_void_p],
     "cuCtxPopCurrent_v2": [_OUT],
     "cuCtxGetStreamPriorityRange": [_OUT, _OUT],
+    "cuThreadExchangeStreamCaptureMode": [_OUT],
     "cuModuleLoadData": [_OUT, c_char_p],
     "cuModuleGetFunction": [_OUT, c_void_p, c_char_p],
     "cuLaunchKernel": [c_void_p, *[c_uint] * 7, c_void_p, c_void_p, c_void_p],
@@ -68,6 +66,9 @@ _IN_ORDER = struct.pack("6i", 1, 0, 0, 0, 0, 0)
 _MAJOR, _MINOR = 75, 76
 #: CU_STREAM_NON_BLOCKING; CU_EVENT_BLOCKING_SYNC: who waits gives up its core
 _NON_BLOCKING, _BLOCKING_SYNC = 1, 1
+
+#: CU_STREAM_CAPTURE_MODE_RELAXED
+_RELAXED = 2
 
 _OUT_OF_MEMORY = 2
 #: what to do about an error, by its number
@@ -96,13 +97,8 @@ class Driver:
         self._call("cuDeviceGet", byref(device), ordinal)
         self._call("cuDevicePrimaryCtxRetain", byref(context), device)
         self._context, self._device = context, device
-        name = ctypes.create_string_buffer(128)
-        self._call("cuDeviceGetName", name, len(name), device)
-        #: the device as its maker calls it
-        self.name = name.value.decode("utf-8", "replace")
         #: its compute capability, as in (9, 0)
         self.capability = self._attribute(_MAJOR), self._attribute(_MINOR)
-        self.version = self._number("cuDriverGetVersion")
         with self.current():
             least, greatest = c_int(), c_int()
             self._call("cuCtxGetStreamPriorityRange", byref(least), byref(greatest))
@@ -112,10 +108,19 @@ class Driver:
 
     @contextmanager
     def current(self) -> Iterator[None]:
-        """Make this device's context the calling thread's, and in the end what was before."""
+        """Make this device's context the calling thread's, and in the end what was before.
+
+        While any thread captures a CUDA graph, calls that allocate or wait fail in all threads, and end the capture. Within this
+        they do neither: what is done here has nothing to do with streams that are captured.
+        """
         self._call("cuCtxPushCurrent_v2", self._context)
+        mode = c_int(_RELAXED)
         try:
-            yield
+            self._call("cuThreadExchangeStreamCaptureMode", byref(mode))
+            try:
+                yield
+            finally:
+                self._call("cuThreadExchangeStreamCaptureMode", byref(mode))
         finally:
             self._call("cuCtxPopCurrent_v2", byref(c_void_p()))
 
@@ -140,11 +145,8 @@ class Driver:
         return DeviceStream(self)
 
     def _attribute(self, which: int) -> int:
-        return self._number("cuDeviceGetAttribute", which, self._device)
-
-    def _number(self, name: str, *arguments: Any) -> int:
         number = c_int()
-        self._call(name, byref(number), *arguments)
+        self._call("cuDeviceGetAttribute", byref(number), which, self._device)
         return number.value
 
     def _call(self, name: str, *arguments: Any, wait: bool = False) -> None:
@@ -174,14 +176,13 @@ class DeviceStream:
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
-        stream, begun, ended = c_void_p(), c_void_p(), c_void_p()
-        with driver.current():
-            driver._call("cuStreamCreateWithPriority", byref(stream), _NON_BLOCKING, driver._least)
-            driver._call("cuEventCreate", byref(begun), _BLOCKING_SYNC)
-            driver._call("cuEventCreate", byref(ended), _BLOCKING_SYNC)
-        self._stream, self._begun, self._ended = stream, begun, ended
-        finalizer = weakref.finalize(self, _destroy, driver, stream, begun, ended, os.getpid())
+        self._stream, self._begun, self._ended = c_void_p(), c_void_p(), c_void_p()
+        finalizer = weakref.finalize(self, _destroy, driver, self._stream, (self._begun, self._ended), os.getpid())
         finalizer.atexit = False
+        with driver.current():
+            driver._call("cuStreamCreateWithPriority", byref(self._stream), _NON_BLOCKING, driver._least)
+            for event in (self._begun, self._ended):
+                driver._call("cuEventCreate", byref(event), _BLOCKING_SYNC)
 
     @contextmanager
     def work(self) -> Iterator[DeviceWork]:
@@ -190,11 +191,11 @@ class DeviceStream:
         self._driver._call("cuEventRecord", self._begun, self._stream)
         try:
             yield work
-        except BaseException:
+            work.seconds = self._wait()
+        except BaseException:  # among them Ctrl-C, before it was waited for
             with suppress(DeviceError):  # the first error is the one to tell
                 self._wait()
             raise
-        work.seconds = self._wait()
 
     def upload(self, to: int, source: int, nbytes: int) -> None:
         """Copy host memory, which must be pinned and stay as it is until the work is done, to the device."""
@@ -229,30 +230,24 @@ class DeviceStream:
         return spent_ms.value * 1e-3
 
 
-def _destroy(driver: Driver, stream: c_void_p, begun: c_void_p, ended: c_void_p, process: int) -> None:
+def _destroy(driver: Driver, stream: c_void_p, events: Iterable[c_void_p], process: int) -> None:
     """Let a stream go; what the driver says of that concerns nobody. A forked child leaves its parent's alone."""
     if os.getpid() != process:
         return
-    brief = driver._brief
-    if brief.cuCtxPushCurrent_v2(driver._context):
-        return
-    brief.cuStreamDestroy_v2(stream)
-    brief.cuEventDestroy_v2(begun)
-    brief.cuEventDestroy_v2(ended)
-    brief.cuCtxPopCurrent_v2(byref(c_void_p()))
+    with suppress(DeviceError), driver.current():
+        if stream:
+            driver._brief.cuStreamDestroy_v2(stream)
+        for event in filter(None, events):
+            driver._brief.cuEventDestroy_v2(event)
 
 
 _drivers: dict[tuple[int, int], Driver] = {}
-_lock = threading.Lock()
 
 
 def open_driver(ordinal: int) -> Driver:
     """The driver for a device of this number; one for all loaders of a process."""
-    with _lock:
-        key = os.getpid(), ordinal  # a forked child has none of its parent's
-        if key not in _drivers:
-            _drivers[key] = Driver(ordinal)
-        return _drivers[key]
+    key = os.getpid(), ordinal  # a forked child has none of its parent's, and would wait for ever for a lock that was taken
+    return _drivers.get(key) or _drivers.setdefault(key, Driver(ordinal))
 
 
 def _load() -> tuple[ctypes.PyDLL, ctypes.CDLL]:

@@ -12,16 +12,18 @@ from __future__ import annotations
 import logging
 import struct
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import DeviceError, message_of
+from ..errors import ConfigError, DeviceError, message_of
 from ..kernel.device_load import KERNELS, OPTIONS, DeviceLoad, KeptPictures, kernel_source
 from ..kernel.native import Program
 from ..kernel.render import Renderer
@@ -43,7 +45,7 @@ _MIX_KERNEL, _MIX_THREADS, _MIX = "stk_mix_rows", 256, struct.Struct("<4q9if")
 #: all kernels
 NAMES = (*KERNELS, _MIX_KERNEL)
 #: the least that a load needs on the device
-_LEAST_BYTES = 16 << 20
+_LEAST_BYTES = 16_000_000
 #: pinned memory of a worker
 _LEAST_PINNED, _MOST_PINNED, _ALIGN = 4 << 20, 64 << 20, 64
 
@@ -66,16 +68,22 @@ class DeviceMemory(Protocol):
     def taken(self, tensor: Any, rows: Ints) -> Any:
         """These rows of a tensor that is complete, as another tensor that is complete."""
 
+    def give_back(self) -> None:
+        """Let the system have pinned memory that nobody uses any more."""
+
 
 class LoadSize:
-    """How a budget on the device is divided among so many loads at a time.
+    """How a budget on the device is divided among so many loads at a time, or fewer, where it is small.
 
     Pictures that stay in pinned memory take at most `kept_bytes` of it.
     """
 
     def __init__(self, budget: int, loads: int, *, kept_bytes: int = 0) -> None:
-        self.loads, self.kept_bytes = loads, kept_bytes
-        self.device_bytes = max(_LEAST_BYTES, budget // loads)
+        self.loads, self.kept_bytes = min(loads, budget // _LEAST_BYTES), kept_bytes
+        if not self.loads:
+            least = show_bytes(_LEAST_BYTES)
+            raise ConfigError(f"loader(device_memory={budget}): must be at least {least}, which a few pictures take on the GPU")
+        self.device_bytes = budget // self.loads
         self.pinned_bytes = min(_MOST_PINNED, max(_LEAST_PINNED, self.device_bytes // _FILES_SHARE))
 
     def __str__(self) -> str:
@@ -93,55 +101,73 @@ class CoreSharing(Protocol):
 class DeviceDecoding:
     """Decoding of one field of a loader's batches on a device; shared by all workers.
 
-    `shape` and `dtype` are those of one picture. Raises a DeviceError where the driver, or the compiler, is missing or refuses.
+    `shape` and `dtype` are those of one picture; `turns` None: a single thread does everything. `optional`: nothing goes to the
+    device before `take`, and where it has no memory for a batch, the CPU decodes. Raises a DeviceError where the driver, or the
+    compiler, is missing or refuses.
     """
 
     def __init__(
-        self, memory: DeviceMemory, field: str, shape: tuple[int, ...], dtype: str, size: LoadSize, turns: CoreSharing
+        self,
+        memory: DeviceMemory,
+        field: str,
+        shape: tuple[int, ...],
+        dtype: str,
+        size: LoadSize,
+        turns: CoreSharing | None = None,
+        *,
+        optional: bool = False,
     ) -> None:
-        self.memory, self.field, self.shape, self.size, self.turns = memory, field, shape, size, turns
+        self.memory, self.field, self.shape, self.size = memory, field, shape, size
         self.dtype = np.dtype(dtype).name
         self.row_bytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
         self.driver = open_driver(memory.ordinal)
         self.functions = load_kernels(self.driver, all_kernels(), OPTIONS, NAMES)
-        self.kept = KeptPictures(size.kept_bytes, self._pinned) if size.kept_bytes else None
+        self.kept = KeptPictures(size.kept_bytes, partial(_memory_to_keep, memory)) if size.kept_bytes else None
+        self._turns, self._optional = turns, optional
         #: the share of a batch's pictures that go to the device
-        self.share = 1.0
+        self.share = 0.0 if optional else 1.0
+        #: why the device is no longer used, where it is optional
+        self.refusal = ""
         #: streams of those who do something to a batch, for whoever comes next; and rooms for loads, of which there are so many
         self.streams: deque[DeviceStream] = deque()
-        self._rooms: deque[DeviceRoom] = deque()
-        self._free_rooms = threading.Semaphore(size.loads)
+        self._rooms: deque[DeviceRoom] = deque(maxlen=size.loads)
+        self._batches: weakref.WeakSet[DeviceBatch] = weakref.WeakSet()  # those in the making
+        # A single thread needs none: interrupted by Ctrl-C while it takes it, it would wait for ever the next time.
+        self._free_rooms = nullcontext() if turns is None else threading.Semaphore(size.loads)
 
     def batch(self, rows: int) -> DeviceBatch | None:
         """Memory for a batch on the device; None: it is decoded by the CPU alone."""
         if not self.share:
+            if not self._batches:
+                self._rooms.clear()  # the training may have their memory
             return None
-        try:
-            tensor = self.memory.rows((rows, *self.shape), self.dtype)
-        except (RuntimeError, MemoryError) as error:  # torch's OutOfMemoryError is one of the former
-            told = show_bytes(rows * self.row_bytes)
-            raise DeviceError(
-                f"there is no memory on the device for another batch ({told}; {message_of(error).splitlines()[0]}); make fewer "
-                "ahead, as in loader(ahead=2), use less for decoding, as in loader(device_memory='250MB'), or decode_on='cpu'"
-            ) from error
-        return DeviceBatch(self, tensor)
+        with self.driver.current():
+            try:
+                tensor = self.memory.rows((rows, *self.shape), self.dtype)
+            except (RuntimeError, MemoryError) as error:  # torch's OutOfMemoryError is one of the former
+                why = f"{show_bytes(rows * self.row_bytes)}; {message_of(error).splitlines()[0]}"
+                told = f"there is no memory on the device for another batch ({why})"
+                if self._optional:
+                    self.share, self.refusal = 0.0, told
+                    return None
+                raise DeviceError(
+                    f"{told}; make fewer ahead, as in loader(ahead=2), use less for decoding, as in "
+                    "loader(device_memory='250MB'), or decode_on='cpu'"
+                ) from error
+        batch = DeviceBatch(self, tensor)
+        self._batches.add(batch)
+        return batch
 
-    def prepare(self) -> None:
-        """Find out whether there is memory for all workers; raises a DeviceError where there is not."""
-        total = self.size.device_bytes * self.size.loads
-        try:
-            self.memory.rows((total,), "uint8")  # what is let go here is what workers get: torch keeps it
-        except (RuntimeError, MemoryError) as error:
-            raise DeviceError(f"there are no {show_bytes(total)} of memory on the device; use a smaller device_memory") from error
+    def take(self, share: float) -> None:
+        """Let this share of each batch go to the device; raises a DeviceError where there is no memory for all loads."""
+        if share and not self.share:
+            with self.driver.current():
+                self._rooms.extend([DeviceRoom(self) for _ in range(self.size.loads - len(self._rooms))])
+        self.share = share
 
-    def _pinned(self, nbytes: int) -> NDArray[np.uint8] | None:
-        """Memory for pictures that stay; None: there is no more."""
-        try:
-            return self.memory.pinned(nbytes)
-        except (RuntimeError, MemoryError) as error:
-            told = show_bytes(nbytes), message_of(error).splitlines()[0]
-            _log.warning("there are no %s of pinned memory for more pictures (%s); these are read again every time", *told)
-            return None
+    def aside(self) -> AbstractContextManager[None]:
+        """Wait for the device, while others use the core."""
+        return nullcontext() if self._turns is None else self._turns.aside()
 
     def take_stream(self) -> DeviceStream:
         """A stream that nobody uses; whoever is done with it adds it to `streams`."""
@@ -172,7 +198,10 @@ class DeviceDecoding:
         """Let go of what nobody uses: workers that are still in a task hold what they need."""
         self._rooms.clear()
         self.streams.clear()
-        self.kept = None
+        if self.kept is not None:
+            self.kept = None
+            with self.driver.current():
+                self.memory.give_back()
 
     def __reduce__(self) -> Any:
         raise DeviceError("what decodes on a device cannot be sent to another process; use loader(executor='threads')")
@@ -200,22 +229,23 @@ class DeviceBatch:
         Unless the device `decodes` its pictures, they are made here and copied.
         """
         decoding = self._decoding
-        worker: DeviceWorker = scratch.keep(decoding, lambda: DeviceWorker(decoding))
-        place = self._place + first * decoding.row_bytes
-        task = DeviceTask(worker, targets[decoding.field], place, decoding.row_bytes, scratch)
-        scratch.device = task if decodes else None
-        try:
-            with decoding.driver.current():
+        with decoding.driver.current():
+            worker: DeviceWorker = scratch.keep(decoding, lambda: DeviceWorker(decoding))
+            place = self._place + first * decoding.row_bytes
+            task = DeviceTask(worker, targets[decoding.field], place, decoding.row_bytes, scratch)
+            scratch.device = task if decodes else None
+            try:
                 yield task
-        finally:
-            scratch.device = None
-            task.close()
+            finally:
+                scratch.device = None
+                task.close()
 
     def columns(self, rows: int, taken: Ints | None) -> dict[str, DeviceImages]:
         """The field that is on the device, when all tasks have ended."""
         decoding, tensor = self._decoding, self.tensor
         if taken is not None:
-            tensor = decoding.memory.taken(tensor, taken)
+            with decoding.driver.current():
+                tensor = decoding.memory.taken(tensor, taken)
         return {decoding.field: DeviceImages(decoding, tensor if rows == len(tensor) else tensor[:rows])}
 
     def __reduce__(self) -> Any:
@@ -246,7 +276,7 @@ class DeviceImages:
             self.dtype == np.float32, box is not None, weight, share,
         )  # fmt: skip
         stream = decoding.take_stream()
-        with decoding.turns.aside(), decoding.driver.current(), stream.work():
+        with decoding.aside(), decoding.driver.current(), stream.work():
             stream.launch(decoding.functions[_MIX_KERNEL], -(-values // _MIX_THREADS), _MIX_THREADS, argument)
         decoding.streams.append(stream)
 
@@ -266,10 +296,11 @@ class DeviceWorker:
 
     def __init__(self, decoding: DeviceDecoding) -> None:
         size = decoding.size
-        pinned = decoding.made(lambda: decoding.memory.pinned(size.pinned_bytes + _ALIGN))
-        start = -pinned.ctypes.data % _ALIGN
+        # Not a byte more for the alignment: torch rounds up to a power of two.
+        pinned = decoding.made(lambda: decoding.memory.pinned(size.pinned_bytes))
+        memory = pinned[-pinned.ctypes.data % _ALIGN :]
         self.decoding = decoding
-        self.load = DeviceLoad(pinned[start : start + size.pinned_bytes], _PICTURES, size.device_bytes, kept=decoding.kept)
+        self.load = DeviceLoad(memory, _PICTURES, size.device_bytes, kept=decoding.kept)
 
 
 class DeviceTask:
@@ -328,7 +359,7 @@ class DeviceTask:
     def _run(self, load: DeviceLoad, count: int) -> tuple[NDArray[np.uint32], float]:
         """Decode a load, while others use the core: the error words, and the seconds it took."""
         decoding = self._worker.decoding
-        with decoding.turns.aside(), decoding.room() as room:
+        with decoding.aside(), decoding.room() as room:
             stream, base = room.stream, room.place
             with stream.work() as done:
                 for source, offset, nbytes in load.copies():
@@ -348,11 +379,21 @@ class DeviceTask:
             return
         decoding, nbytes, start = self._worker.decoding, self._row_bytes, self.host.ctypes.data
         stream = decoding.take_stream()
-        with decoding.turns.aside(), stream.work():
+        with decoding.aside(), stream.work():
             for run in np.split(here, np.flatnonzero(np.diff(here) != 1) + 1):
                 offset = int(run[0]) * nbytes
                 stream.upload(self._place + offset, start + offset, len(run) * nbytes)
         decoding.streams.append(stream)
+
+
+def _memory_to_keep(memory: DeviceMemory, nbytes: int) -> NDArray[np.uint8] | None:
+    """Memory for pictures that stay; None: there is no more."""
+    try:
+        return memory.pinned(nbytes)
+    except (RuntimeError, MemoryError) as error:
+        why = show_bytes(nbytes), message_of(error).splitlines()[0]
+        _log.warning("no further %s of memory could be pinned for pictures (%s); the others are read again in every epoch", *why)
+        return None
 
 
 def all_kernels() -> str:

@@ -17,6 +17,7 @@ from ..batch.batch import NamedValues
 from ..batch.tensors import as_tensors
 from ..errors import ConfigError
 from ..registry import needed
+from ..sizes import counted
 from .framework_output import Handed, Output, PixelFloats
 
 if TYPE_CHECKING:
@@ -49,7 +50,14 @@ def choose_torch_output(device: Any) -> Output:
         if torch.version.cuda is None:
             known = f"torch {torch.__version__} is built without CUDA, install a build with it"
         raise ConfigError(f"loader(device={device!r}): torch finds no CUDA device; {known}, or omit device")
-    return CudaOutput(torch, target)
+    count = torch.cuda.device_count()
+    # A number for good: the current device is another one for other threads, and after torch.cuda.set_device().
+    index = torch.cuda.current_device() if target.index is None else target.index
+    if index >= count:
+        raise ConfigError(
+            f"loader(device={device!r}): torch finds {counted(count, 'CUDA device')}, numbered from 0; use one of these"
+        )
+    return CudaOutput(torch, torch.device("cuda", index))
 
 
 class TorchOutput(Output):
@@ -165,10 +173,9 @@ class TorchMemory:
     """
 
     def __init__(self, torch: Any, device: Any, pinned: Callable[[int], NDArray[np.uint8]]) -> None:
-        self._torch, self.pinned = torch, pinned
-        self.ordinal: int = torch.cuda.current_device() if device.index is None else device.index
-        self._device = torch.device("cuda", self.ordinal)
-        self._stream = torch.cuda.Stream(self._device)
+        self._torch, self._device, self.pinned = torch, device, pinned
+        self.ordinal: int = device.index
+        self._stream = torch.cuda.Stream(device)
 
     def rows(self, shape: tuple[int, ...], dtype: str) -> Any:
         with self._torch.cuda.stream(self._stream):
@@ -182,3 +189,11 @@ class TorchMemory:
             chosen = tensor.index_select(0, self._torch.from_numpy(rows).to(self._device))
             self._stream.synchronize()
         return chosen
+
+    def give_back(self) -> None:
+        torch = self._torch  # which keeps pinned memory until the process ends, unless it is asked
+        empty = getattr(getattr(torch, "accelerator", None), "empty_host_cache", None) or getattr(
+            torch._C, "_host_emptyCache", None
+        )
+        if empty is not None:
+            empty()

@@ -60,7 +60,10 @@ def kernel_source() -> str:
         text = (_FOLDER / name).read_text(encoding="utf-8")
         return re.sub(r'^#include "([\w.]+)"\n', lambda found: text_of(found[1]), text, flags=re.MULTILINE)
 
-    return text_of("decode_kernels.cu")
+    sizes = {"stk_device_picture": DEVICE_PICTURE.itemsize, "stk_device_launch": DEVICE_LAUNCH.itemsize}
+    # The library writes these structs. What was not built again after a change, or is replaced under a program, must not run.
+    checks = [f'static_assert(sizeof({name}) == {size}, "build the library again");\n' for name, size in sizes.items()]
+    return text_of("decode_kernels.cu") + "".join(checks)
 
 
 @dataclass(frozen=True)
@@ -89,11 +92,6 @@ class KeptPictures:
         self._lock = threading.Lock()
         self._parts: list[tuple[NDArray[np.void], NDArray[np.uint8]]] = []
         self._notes: dict[int, tuple[RecordTable, NDArray[np.int64]]] = {}
-
-    @property
-    def nbytes(self) -> int:
-        """How much they take so far."""
-        return sum(min(int(part["used"][0]), int(part["capacity"][0])) for part, _ in self._parts)
 
     def room(self) -> int:
         """The address of the struct that says where there is room, 0: nowhere; more memory is made when little is left."""

@@ -110,6 +110,7 @@ class BatchWork:
     def __call__(self, content: Content, scratch: Scratch) -> Result:
         if self.cores is None:
             return self._made(content, scratch)
+        scratch.aside = self.cores.aside
         with self.cores.mine():
             return self._made(content, scratch)
 

@@ -81,29 +81,26 @@ def decoding_of(
     found: DeviceImage | str = why_not_by(executor, processes, elsewhere) or device_image(plan)
     memory = output.device_memory()
     if memory is None:
-        found = "batches stay in the host's memory; add device='cuda'"
+        found = "the GPU decodes only torch batches that are on it; use device='cuda'"
     try:
         if isinstance(found, str) or memory is None:
-            raise ConfigError(f"loader(decode_on={decode_on!r}): {found}; or use decode_on='cpu'")
-        turns = 1 if executor == "inline" else threads or default_threads(plan).threads
-        loads = 1 if executor == "inline" else LOADS
+            raise ConfigError(f"loader(decode_on={decode_on!r}): {found}; with 'auto' or 'cpu' the CPU decodes")
+        alone = executor == "inline"
+        turns = None if alone else threads or default_threads(plan).threads
+        cores = None if turns is None else CoreTurns(turns)
         from ..device.device_decode import DeviceDecoding, LoadSize
 
-        size, cores = LoadSize(budget, loads, kept_bytes=kept_bytes), CoreTurns(turns)
-        device = DeviceDecoding(memory, found.field, found.shape, found.dtype, size, cores)
+        size, automatic = LoadSize(budget, 1 if alone else LOADS, kept_bytes=kept_bytes), decode_on == "auto"
+        device = DeviceDecoding(memory, found.field, found.shape, found.dtype, size, cores, optional=automatic)
     except (ConfigError, DeviceError) as error:
         if decode_on == "cuda":
             raise
         told = f"on the CPU, because {found if isinstance(found, str) else error}"
         return Decoding(told=told, reason=told)
-    automatic = decode_on == "auto"
-    if automatic:
-        device.share = 0.0  # until cores are the limit
     told = explain_decoding(plan, decode_on, budget, kept_bytes)
     reason = "on the CPU until its cores are the limit" if automatic else "on the GPU, as asked for"
-    if executor == "inline":
-        return Decoding(device, automatic, executor, None, None, cores, found.step, told, reason)
-    return Decoding(device, automatic, "threads", turns + loads, turns, cores, found.step, told, reason)
+    executor, workers = (executor, None) if turns is None else ("threads", turns + size.loads)
+    return Decoding(device, automatic, executor, workers, turns, cores, found.step, told, reason)
 
 
 def check_place(decode_on: Any) -> None:

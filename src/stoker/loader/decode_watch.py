@@ -49,12 +49,14 @@ class DecodeWatch:
             return
         self._last, self._due = stats, now + _LOAD_S
         share = self._policy.see(load_between(last, stats))
-        if share is not None:
+        refusal, self._device.refusal = self._device.refusal, ""
+        if share is not None and not refusal:
             try:
-                if share and not self._device.share:
-                    self._device.prepare()
-                self._device.share = share
+                self._device.take(share)
             except DeviceError as error:
-                self._policy.refused(message_of(error))
+                refusal = message_of(error)
+        if refusal:
+            self._policy.refused(refusal)
+        if share is not None or refusal:
             _log.info("images are decoded %s", self._policy.reason)
         meters.decoding(self._policy.reason)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar, NoReturn
 
@@ -66,6 +66,7 @@ class Scratch:
         "_queued_s",
         "_schedule",
         "again",
+        "aside",
         "device",
         "slow",
         "tried_s",
@@ -74,6 +75,8 @@ class Scratch:
     def __init__(self) -> None:
         #: whether the task at hand could be run again: its rows are read from the source, and no function has seen them before
         self.again = False
+        #: within it others use the core: for who waits for what another task holds
+        self.aside: Callable[[], AbstractContextManager[None]] = nullcontext
         #: who decodes pictures of the task at hand on a device (`DeviceRows` of the image stage); None: nobody does
         self.device: Any = None
         #: rows of the task at hand that took a function much longer than others: their slots, and seconds
@@ -159,3 +162,4 @@ class Scratch:
         if self._schedule is not None and self._schedule >= 0:
             os.close(self._schedule)
         self._arena = self._decoder = self._schedule = None
+        self._kept.clear()

@@ -113,7 +113,8 @@ SHARE void weigh_across(const plane_view *v, int32_t column, const int32_t *midd
       } else {
         uint32_t four[4];
         load128(from, four);
-        for (int32_t r = 0; r < ROWS_TOGETHER; r++) sums[r] += weight * (int32_t)four[r];
+        /* Unsigned, because rows outside the picture have anything there; their sums are not used. */
+        for (int32_t r = 0; r < ROWS_TOGETHER; r++) sums[r] = (int32_t)((uint32_t)sums[r] + (uint32_t)weight * four[r]);
       }
     }
   }

@@ -326,7 +326,7 @@ class RecordSource(Source):
 
     def _read(self, indices: Ints, fields: Sequence[int], scratch: Scratch, behind: int = 0) -> Read:
         """The stored fields of some records, and `behind` bytes more of each, checked against the index's checksums."""
-        held = self._hold(indices, fields, behind)
+        held = self._hold(indices, fields, behind, scratch)
         if held is not None:
             try:
                 columns, arena = np.asarray(fields, np.int64), scratch.arena
@@ -357,7 +357,7 @@ class RecordSource(Source):
         known = self._seeks.get(field)
         seeks = None if known is None else known.stored(scratch)
         fields = [0] if examples is not None else [self.stored.index(name) for name in names]
-        held = self._hold(indices, fields, behind) if known is None or seeks is not None else None
+        held = self._hold(indices, fields, behind, scratch) if known is None or seeks is not None else None
         if held is None:
             return None
 
@@ -415,11 +415,12 @@ class RecordSource(Source):
         """What is wrong with a record, and where that is."""
         return RecordError(f"{self.origin(index)}: {error}")
 
-    def _hold(self, indices: Ints, fields: Sequence[int], behind: int) -> _Held | None:
+    def _hold(self, indices: Ints, fields: Sequence[int], behind: int, scratch: Scratch) -> _Held | None:
         """Descriptors of the files these records lie in, or their bytes in memory; None when some are not on this machine."""
         if self._ahead is not None:
             starts, ends = self._extents(indices, fields)
-            blocks = self._ahead.hold(self.shards_of(indices), starts, ends + behind)
+            with scratch.aside():  # a task that decodes on a device holds blocks while it waits for its turn
+                blocks = self._ahead.hold(self.shards_of(indices), starts, ends + behind)
             return None if blocks is None else _Held(_NO_FILES, (), blocks)
         fds = self._files.descriptors()
         if fds is not None:
