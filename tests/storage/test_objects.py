@@ -319,8 +319,16 @@ def test_a_store_in_which_no_signed_url_ever_works_is_soon_read_by_obstore_alone
     asked = [request for number in range(6) for request in scripted.asked(f"/bucket/{number}.tar")]
     assert [is_signed(request) for request in asked] == [True, False] * objects._MOST_DOUBTS + [False] * 3
     assert [record.getMessage() for record in caplog.records] == [
-        "s3://bucket: signed URLs do not work here; obstore reads, which takes more processor time"
+        "s3://bucket: signed URLs do not work now; obstore reads, which takes more processor time"
     ]
+    # As when there was a disturbance while the first of many hours began.
+    scripted.always("/bucket/5.tar")
+    store = blobs[-1]._remote._store
+    assert time.monotonic() < store.unsigned_until <= time.monotonic() + objects._SIGNED_S / 2
+    store.unsigned_until = 0.0
+    for _ in range(2):
+        read(blobs[-1])
+    assert [is_signed(request) for request in scripted.asked("/bucket/5.tar")] == [False, True, True] and store.signs()
 
 
 def test_after_some_time_signed_urls_are_tried_again(scripted: Server, quick: Patience, monkeypatch: pytest.MonkeyPatch) -> None:

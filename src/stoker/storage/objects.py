@@ -48,7 +48,7 @@ _OFF = ("", "0", "false", "off", "no", "n")
 #: how long a signed URL is valid. It is used for half of that, so that clocks may differ; where one does not work, obstore reads
 #: the object for as long
 _SIGNED_S = 900
-#: reads that obstore can do and a signed URL cannot, in a store where none ever could, after which no more are signed
+#: reads for which signed URLs were no use, in a store where none ever worked, after which none are signed for as long
 _MOST_DOUBTS = 3
 _STATUS = re.compile(r"status code: (\d{3})\b")
 #: exceptions of obstore -> the status they stand for
@@ -236,20 +236,23 @@ class _ObjectStore:
             raise RemoteFault(why, again=False) from None  # it has asked nobody yet
         #: reads so far for which a signed URL was no use; None: one worked, so they work here
         self.doubts: int | None = 0
+        #: until then, by the monotonic clock, none is signed
+        self.unsigned_until = 0.0
         if any(os.environ.get(_VARIABLES[scheme] + name, "").lower() not in _OFF for name in _UNSIGNED):
-            self.doubts = _MOST_DOUBTS
+            self.unsigned_until = math.inf
 
     def signs(self) -> bool:
         """Whether URLs of this store are worth signing."""
-        return self.doubts is None or self.doubts < _MOST_DOUBTS
+        return self.doubts is None or time.monotonic() >= self.unsigned_until
 
     def doubt(self) -> None:
         """Count a read for which a signed URL was no use. Threads need not agree on the number."""
         doubts = self.doubts
         if doubts is not None:
-            self.doubts = doubts + 1
-            if self.doubts == _MOST_DOUBTS:
-                _log.info("%s: signed URLs do not work here; obstore reads, which takes more processor time", self._url)
+            self.doubts = (doubts + 1) % _MOST_DOUBTS
+            if not self.doubts:
+                self.unsigned_until = time.monotonic() + _SIGNED_S / 2
+                _log.info("%s: signed URLs do not work now; obstore reads, which takes more processor time", self._url)
 
 
 _stores: weakref.WeakValueDictionary[tuple[str, str, Patience], _ObjectStore] = weakref.WeakValueDictionary()
