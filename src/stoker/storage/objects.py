@@ -109,7 +109,7 @@ class ObjectRemote(Remote):
             if fault.again and (fault.status is not None or opened.doubts is None):
                 raise
             if fault.late:  # obstore would wait as long: that is the next attempt's
-                self._rest(opened)
+                self._leave_to_obstore(opened)
                 raise
         else:
             opened.doubts = None
@@ -117,7 +117,7 @@ class ObjectRemote(Remote):
         by_obstore = self._get_by_obstore(opened, start, stop, stat)
         # So it is the URL. An older one may have outlived the credentials it was signed with.
         if signed.is_new():
-            self._rest(opened)
+            self._leave_to_obstore(opened)
         self._signed = None
         return by_obstore
 
@@ -143,7 +143,7 @@ class ObjectRemote(Remote):
                 url = _answer_of(lambda: opened.api.sign(opened.store, "GET", self._key, timedelta(seconds=_SIGNED_S)))
                 place = HttpRemote(url, self._once)
             except (RemoteFault, ConfigError):
-                self._rest(opened)
+                self._leave_to_obstore(opened)
                 return None
             if not unquote(urlsplit(url).path).endswith(f"/{self._key}"):
                 self._unsigned_until = math.inf  # obstore leaves "%" and "#" as they are for Google: it names another object
@@ -152,7 +152,7 @@ class ObjectRemote(Remote):
             signed = self._signed = _Signed(place, time.monotonic())
         return signed
 
-    def _rest(self, opened: _ObjectStore) -> None:
+    def _leave_to_obstore(self, opened: _ObjectStore) -> None:
         """Have obstore read it for some time."""
         self._signed, self._unsigned_until = None, time.monotonic() + _SIGNED_S / 2
         opened.doubt()
