@@ -1,8 +1,8 @@
 """How much of the speed of local shards is left over a network?
 
 An epoch of JPEG images from tar shards -> RandomResizedCrop(224) -> flip -> batches of 256: shards on this machine, in the page
-cache; and the same shards from a loopback server that answers every request 20 ms late: over HTTP (``http``), and with obstore as
-objects of S3, from that same server (``s3-plain``) and, where it is installed, from moto (``s3``). Both shuffles, of all samples
+cache; and the same shards from a loopback server that answers every request 20 ms late: over HTTP (``http``), and as objects of
+S3, from that same server (``s3-plain``) and, where it is installed, from moto (``s3``). Both shuffles, of all samples
 (``global``) and of 1,000 (``window``); without a cache, with a new and empty one for every epoch (``cold``), and with a full one
 (``warm``). An epoch is measured from the making of its loader to its last batch, for local shards too; shards are opened before.
 ``raw`` is what the server can give: all its bytes in parallel downloads, nothing done with them. `of_limit` compares with the

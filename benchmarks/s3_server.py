@@ -7,18 +7,16 @@ memory of the objects, which are there before they part.
 
 from __future__ import annotations
 
-import json
-import logging
 import os
+import socket
 import sys
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from slow_server import BUCKET, STATS, Crew, serving
+from slow_server import BUCKET, Crew, Server, serving
 
 _SIGNED = {
     "Authorization": "AWS4-HMAC-SHA256 Credential=test/20200101/us-east-1/s3/aws4_request",
@@ -26,20 +24,24 @@ _SIGNED = {
 }
 
 
-class LateApp:
-    """A WSGI application whose answers to GET and HEAD come late."""
+class S3Server(Server):
+    """A WSGI application as a server that keeps connections, as S3 does; werkzeug's own closes each after its answer."""
 
     def __init__(self, crew: Crew, app: Any, latency_s: float) -> None:
-        self._crew, self._app, self._latency_s = crew, app, latency_s
+        super().__init__(crew, Path(), latency_s)
+        self._app = app
 
-    def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
-        if environ["PATH_INFO"] == STATS:
-            start_response("200 OK", [("Content-Type", "application/json")])
-            return [json.dumps(self._crew.stats()).encode()]
-        if environ["REQUEST_METHOD"] in ("GET", "HEAD"):
-            time.sleep(self._latency_s)
-            self._crew.count()
-        return self._app(environ, start_response)
+    def _send(self, connection: socket.socket, method: str, target: str, head: bytes) -> None:
+        from werkzeug.datastructures import Headers
+        from werkzeug.test import EnvironBuilder, run_wsgi_app
+
+        wanted = Headers([tuple(line.split(": ", 1)) for line in head.decode("latin-1").split("\r\n")[1:]])
+        environ = EnvironBuilder(target, method=method, headers=wanted).get_environ()
+        pieces, status, headers = run_wsgi_app(self._app, environ)
+        lines = [f"HTTP/1.1 {status}", *(f"{name}: {value}" for name, value in headers)]
+        connection.sendall(("\r\n".join(lines) + "\r\n\r\n").encode("latin-1"), 0 if method == "HEAD" else socket.MSG_MORE)
+        for piece in pieces:
+            connection.sendall(piece)
 
 
 def look_for_s3_at(address: str) -> None:
@@ -61,7 +63,6 @@ def main() -> None:
     # In files, where moto keeps objects of 5 MB and more, processes would move each other's place to read from.
     os.environ["MOTO_S3_DEFAULT_KEY_BUFFER_SIZE"] = str(1 << 40)
     from moto.server import DomainDispatcherApplication, create_backend_app
-    from werkzeug.serving import WSGIRequestHandler, make_server
     from werkzeug.test import Client
 
     app, crew = DomainDispatcherApplication(create_backend_app), Crew()
@@ -75,13 +76,7 @@ def main() -> None:
     with ThreadPoolExecutor(4) as pool:  # whose threads end before processes part
         list(pool.map(lambda file: put(f"/{BUCKET}/{file.name}", file.read_bytes()), Path(sys.argv[1]).iterdir()))
     crew.fork(int(sys.argv[3]))
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)  # it notes every request
-    WSGIRequestHandler.protocol_version = "HTTP/1.1"  # connections are kept, as S3 keeps them
-    late = LateApp(crew, app, float(sys.argv[2]))
-    host, port = crew.listening.getsockname()
-    server = make_server(host, port, late, threaded=True, fd=crew.listening.fileno())
-    while True:
-        server.process_request(*crew.listening.accept())  # waiting in `accept`, processes have their turns
+    S3Server(crew, app, float(sys.argv[2])).run()
 
 
 if __name__ == "__main__":

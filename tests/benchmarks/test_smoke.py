@@ -9,6 +9,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
@@ -315,6 +316,27 @@ def test_the_slow_server_waits_and_sends_what_was_asked_for(benchmarks_on_path: 
             assert answer.read() == bytes(range(10, 20))
         assert time.monotonic() - start > 0.05
         assert slow_server.ask_stats(address)["requests"] == 1
+
+
+def test_the_server_of_moto_keeps_connections_as_s3_does(benchmarks_on_path: None, tmp_path: Path) -> None:
+    """werkzeug's own server closes each, so that every part of an object would begin slowly, on a new one."""
+    pytest.importorskip("moto")
+    import s3_server
+    import slow_server
+
+    (tmp_path / "a.bin").write_bytes(bytes(range(200)))
+    signed = {**s3_server._SIGNED, "Range": "bytes=10-19"}
+    with s3_server.serving_s3(tmp_path, 0) as address:
+        connection = HTTPConnection(address.removeprefix("http://"), timeout=30)
+        ports = set()
+        for method in ("HEAD", "GET", "GET"):
+            connection.request(method, "/bucket/a.bin", headers=signed)
+            ports.add(connection.sock.getsockname()[1])
+            with connection.getresponse() as answer:
+                assert answer.read() == (b"" if method == "HEAD" else bytes(range(10, 20)))
+        assert len(ports) == 1
+        assert slow_server.ask_stats(address)["requests"] == 3
+        connection.close()
 
 
 def test_servers_of_several_processes_tell_what_all_of_them_did_and_end_together(

@@ -8,6 +8,7 @@ import random
 import socket
 import threading
 import time
+import traceback
 from dataclasses import dataclass
 from typing import Any
 
@@ -403,6 +404,23 @@ def test_a_password_goes_to_its_own_host_only(server: Server, quick: Patience) -
 
 
 # ---- secrets -----------------------------------------------------------------------------------------------------------------
+
+
+def test_the_variables_of_a_traceback_show_no_secret(server: Server, quick: Patience, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As services print them that collect errors, here of an interruption in the middle of a request."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    server.put("/a.tar", DATA)
+    remote = HttpRemote(server.origin.replace("http://", "http://canary:canary@") + "/a.tar?X-Amz-Signature=canary")
+    monkeypatch.setenv("http_proxy", server.origin.replace("http://", "http://canary:canary@"))
+    monkeypatch.setattr("stoker.storage.reply.Wire.send", interrupt)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        remote.head(quick, 10)
+    frames = traceback.TracebackException(caught.type, caught.value, caught.tb.tb_next, capture_locals=True)
+    told = "".join(frames.format())
+    assert "target = Target(" in told and "canary" not in told
 
 
 def test_no_error_and_no_log_line_shows_a_secret(server: Server, quick: Patience, caplog: pytest.LogCaptureFixture) -> None:

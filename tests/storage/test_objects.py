@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import pickle
 import random
 import sys
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,9 +16,10 @@ from stoker.errors import ConfigError, MissingExtra, RemoteError, ShardChanged, 
 from stoker.storage import connections, objects
 from stoker.storage.http import HttpRemote
 from stoker.storage.objects import ObjectRemote
+from stoker.storage.once import Once
 from stoker.storage.open import open_blob
 from stoker.storage.remote import RemoteBlob
-from stoker.storage.retry import Patience
+from stoker.storage.retry import Patience, RemoteFault
 
 from .conftest import in_child
 from .s3 import S3Server
@@ -316,8 +319,57 @@ def test_a_store_in_which_no_signed_url_ever_works_is_soon_read_by_obstore_alone
     asked = [request for number in range(6) for request in scripted.asked(f"/bucket/{number}.tar")]
     assert [is_signed(request) for request in asked] == [True, False] * objects._MOST_DOUBTS + [False] * 3
     assert [record.getMessage() for record in caplog.records] == [
-        "s3://bucket: signed URLs do not work here; obstore reads, which takes more processor time"
+        "s3://bucket: signed URLs do not work now; obstore reads, which takes more processor time"
     ]
+    # As when there was a disturbance while the first of many hours began.
+    scripted.always("/bucket/5.tar")
+    store = blobs[-1]._remote._store
+    assert time.monotonic() < store.unsigned_until <= time.monotonic() + objects._SIGNED_S / 2
+    store.unsigned_until = 0.0
+    for _ in range(2):
+        read(blobs[-1])
+    assert [is_signed(request) for request in scripted.asked("/bucket/5.tar")] == [False, True, True] and store.signs()
+
+
+def test_after_some_time_signed_urls_are_tried_again(scripted: Server, quick: Patience, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where obstore could not sign, as when a server that does it for obstore did not answer."""
+    read(opened("s3://bucket/dir/a.tar", quick))  # they work in this store
+    remote = ObjectRemote("s3://bucket/dir/a.tar")
+    blob = RemoteBlob(remote, quick)
+    scripted.log.clear()
+    with monkeypatch.context() as failing:
+        failing.setattr("obstore.sign", lambda *_: (_ for _ in ()).throw(TimeoutError("operation timed out")))
+        read(blob)
+    read(blob)
+    assert 0 < remote._unsigned_until - time.monotonic() <= objects._SIGNED_S / 2
+    remote._unsigned_until = 0.0
+    scripted.script("/bucket/dir/a.tar", Refuses())
+    read(blob)
+    remote._unsigned_until = 0.0
+    read(blob)
+    assert [is_signed(request) for request in scripted.asked("/bucket/dir/a.tar")] == [False, False, True, False, True]
+
+
+def test_silence_is_waited_for_once_an_attempt(scripted: Server, hasty: Patience) -> None:
+    """Not for a signed URL and then for obstore, or a read would take twice its time."""
+    blob = opened("s3://bucket/dir/a.tar", hasty)
+    blob.stat()
+    scripted.script("/bucket/dir/a.tar", Silence())
+    with pytest.raises(RemoteFault, match="nothing came in time"):
+        blob._remote.get(0, 100, blob.stat(), hasty, hasty.silence_s)
+    assert [is_signed(request) for request in scripted.asked("/bucket/dir/a.tar")] == [True]
+    assert read(blob) == DATA[1000:200_000]
+    assert [is_signed(request) for request in scripted.asked("/bucket/dir/a.tar")] == [True, False]
+
+
+def test_a_url_that_names_another_object_is_not_used(scripted: Server, quick: Patience, monkeypatch: pytest.MonkeyPatch) -> None:
+    """obstore leaves "%" and "#" in a key as they are when it signs URLs of Google's, so that they mean something else there."""
+    scripted.put("/bucket/aA.tar", DATA[::-1], etag='"same"')
+    scripted.put("/bucket/a%2541.tar", DATA, etag='"same"', modified="Wed, 21 Oct 2015 07:28:00 GMT")
+    monkeypatch.setattr("obstore.sign", lambda *_: f"{scripted.origin}/bucket/a%41.tar?X-Amz-Signature=1")
+    scripted.put("/bucket/a%41.tar", DATA[::-1], etag='"same"')
+    assert read(opened("s3://bucket/a%41.tar", quick)) == DATA[1000:200_000]
+    assert [request.path for request in scripted.log] == ["/bucket/a%2541.tar"] * 2
 
 
 def test_a_busy_store_is_still_asked_by_signed_urls(scripted: Server, quick: Patience) -> None:
@@ -351,7 +403,7 @@ def test_an_object_without_a_strong_etag_is_read_by_obstore(scripted: Server, qu
 
 
 def test_a_url_that_our_client_cannot_use_is_no_error(scripted: Server, quick: Patience, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(url: str) -> HttpRemote:
+    def refuse(*_: object) -> HttpRemote:
         raise ConfigError("it names no host")
 
     monkeypatch.setattr(objects, "HttpRemote", refuse)
@@ -384,6 +436,37 @@ def test_a_store_that_sends_no_parts_is_named(
         assert "the server cannot send a part of a file" in str(error)
     else:
         assert "the server cannot send a part of a file" in caplog.text and "Signature" not in caplog.text
+
+
+def test_many_objects_have_their_warnings_once_and_by_their_own_names(
+    scripted: Server, quick: Patience, caplog: pytest.LogCaptureFixture
+) -> None:
+    once = Once()
+    for name in "ab":
+        scripted.put(f"/bucket/dir/{name}.tar", DATA)
+        scripted.always(f"/bucket/dir/{name}.tar", NoRange())
+        remote = pickle.loads(pickle.dumps(ObjectRemote(f"s3://bucket/dir/{name}.tar")))  # noqa: S301
+        remote._once = once
+        assert read(RemoteBlob(remote, quick)) == DATA[1000:200_000]
+        remote._signed = None  # as after some minutes
+        assert read(RemoteBlob(remote, quick)) == DATA[1000:200_000]
+    assert [record.getMessage()[:25] for record in caplog.records] == ["s3://bucket/dir/a.tar: th"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "why"),
+    [
+        ("AWS_SKIP_SIGNATURE", "canary", "obstore cannot use its configuration; check the variables that begin with AWS_$"),
+        ("AWS_ENDPOINT_URL", "canary", "obstore failed "),
+    ],
+)
+def test_a_configuration_that_cannot_be_used_is_not_tried_again(
+    name: str, value: str, why: str, scripted: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(RemoteError, match=rf"^s3://bucket/a: {why}") as caught:
+        opened("s3://bucket/a", Patience(budget_s=5)).stat()
+    assert "canary" not in str(caught.value) and "attempts" not in str(caught.value)
 
 
 def test_a_store_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -450,6 +533,12 @@ def test_a_key_no_store_has_is_an_error(key: str, scripted: Server, quick: Patie
     assert scripted.log == []
 
 
+@pytest.mark.parametrize("key", ["/a.tar", "a.tar/", "a/b/"])
+def test_a_key_that_obstore_would_take_for_another_is_refused(key: str) -> None:
+    with pytest.raises(ConfigError, match="begin or end with '/' are not supported"):
+        ObjectRemote(f"s3://bucket/{key}")
+
+
 def test_a_missing_package_names_its_installation(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("obstore", "obstore.store"):
         monkeypatch.setitem(sys.modules, name, None)
@@ -473,7 +562,5 @@ def test_a_forked_child_says_that_it_cannot_read_instead_of_waiting_for_ever(scr
 
 
 def test_it_travels_to_another_process(scripted: Server, quick: Patience) -> None:
-    import pickle
-
     again = pickle.loads(pickle.dumps(opened("s3://bucket/dir/a.tar", quick)))  # noqa: S301
     assert read(again) == DATA[1000:200_000]

@@ -41,7 +41,7 @@ class Remembering(Blob):
     def stat(self) -> Stat:
         return Stat(len(self.data), "1")
 
-    def read_into(self, offset: int, view: memoryview) -> None:
+    def read_into(self, offset: int, view: memoryview, stopped: threading.Event | None = None) -> None:
         assert self.open.wait(60)
         self.asked.append(offset)
         if offset // BLOCK in self.broken:
@@ -171,6 +171,32 @@ def test_what_nobody_foresaw_or_fetches_is_not_waited_for(monkeypatch: pytest.Mo
         monkeypatch.setattr(read_ahead, "_WAIT_S", 3600.0)
         assert read(ahead, files[2:], starts[2:], stops[2:]) is None, "it is waited for once"
         blob.open.set()
+
+
+class Endless(Remembering):
+    """A file of which nothing comes until whoever reads it is told to stop."""
+
+    def __init__(self, number: int, size: int) -> None:
+        super().__init__(number, size)
+        self.begun = threading.Semaphore(0)
+
+    def read_into(self, offset: int, view: memoryview, stopped: threading.Event | None = None) -> None:
+        self.begun.release()
+        assert stopped is not None and stopped.wait(60)
+        raise RemoteError("closed while it was read", url=self.url)
+
+
+def test_who_stops_fetching_does_not_wait_for_blocks_that_are_on_their_way() -> None:
+    blob = Endless(0, 4 * BLOCK)
+    files, starts, stops = spans_of([blob], BLOCK)
+    ahead = ReadAhead([blob], 64 * BLOCK, BLOCK)
+    with fetching(ahead):
+        ahead.foresee(files, starts, stops)
+        for _ in range(3):
+            assert blob.begun.acquire(timeout=60)
+    with ahead._moved:
+        assert ahead._moved.wait_for(lambda: not ahead._fetchers, 60)
+    assert not ahead._blocks and not ahead._free
 
 
 def test_a_forked_child_reads_from_where_files_are() -> None:

@@ -303,6 +303,20 @@ def test_a_file_too_large_to_read_at_once_is_not_read(clock: FakeClock) -> None:
     assert blob.read_all(1 << 20) == DATA
 
 
+@pytest.mark.parametrize("by", ["close", "stopped"])
+def test_who_wants_no_more_ends_an_answer_in_its_middle(by: str, clock: FakeClock) -> None:
+    remote, stopped = FakeRemote(), threading.Event()
+    blob = RemoteBlob(remote, clock=clock)
+    remote.before_piece = blob.close if by == "close" else stopped.set
+    data = bytearray(100_000)
+    with pytest.raises(RemoteError, match=r"^fake://host/a.tar: closed while it was read$"):
+        blob.read_into(0, memoryview(data), stopped if by == "stopped" else None)
+    assert (len(remote.waits), remote.closed) == (1, 1), "a piece, and the answer was let go of"
+    remote.before_piece = lambda: None
+    blob.read_into(0, memoryview(data))
+    assert data == DATA[:100_000], "it can be used again"
+
+
 def test_closing_ends_the_wait_for_another_attempt(clock: FakeClock) -> None:
     remote = FakeRemote(None, *[refused(503)] * 1000)
     blob = RemoteBlob(remote, clock=clock)

@@ -7,7 +7,7 @@ import re
 import socket
 import ssl
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 from urllib.parse import quote, unquote_to_bytes, urljoin, urlsplit
 
@@ -36,13 +36,13 @@ _SHOWN_SCHEMES = ("http", "ftp", "ftps", "file", "data", "javascript", "s3", "gs
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A URL, taken apart."""
+    """A URL, taken apart. Its `repr`, which tools show that print the variables of a traceback, holds no secret."""
 
     origin: Origin
     #: path and query, as they go into the request line
-    path: str
+    path: str = field(repr=False)
     #: name and password before the host, as a header's value
-    login: str | None
+    login: str | None = field(repr=False)
     #: the URL without its secrets
     told: str
 
@@ -249,8 +249,8 @@ class HttpRemote(Remote):
         return pool
 
 
-def _request(method: str, target: Target, headers: dict[str, str], proxy: Proxy | None) -> bytes:
-    """The bytes of a request. What goes into it was checked when it was made; this makes sure."""
+def _request(method: str, target: Target, headers: dict[str, str], proxy: Proxy | None) -> memoryview:
+    """A request, as a view whose `repr` shows none of it. What goes into it was checked when it was made; this makes sure."""
     origin = target.origin
     host = bracketed(origin.host) if origin.port == PORTS[origin.scheme] else origin.authority
     path = target.path
@@ -265,10 +265,12 @@ def _request(method: str, target: Target, headers: dict[str, str], proxy: Proxy 
     lines[0] = f"{method} {path} HTTP/1.1"
     if any("\r" in line or "\n" in line for line in lines):
         raise RemoteFault("a header that would hold a line break", again=False)
-    return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
+    return memoryview(("\r\n".join(lines) + "\r\n\r\n").encode("latin-1"))
 
 
-def _ask_pool(pool: Connections, request: bytes, head: bool, patience: Patience, deadline: float, sender: str | None) -> _Answer:
+def _ask_pool(
+    pool: Connections, request: memoryview, head: bool, patience: Patience, deadline: float, sender: str | None
+) -> _Answer:
     """A request on an idle connection, or where none answers on a new one."""
     connection = pool.take_idle(sender)
     if connection is not None:
@@ -290,7 +292,7 @@ def _ask_pool(pool: Connections, request: bytes, head: bool, patience: Patience,
 
 
 def _exchange(
-    pool: Connections, connection: Connection, request: bytes, head: bool, patience: Patience, deadline: float
+    pool: Connections, connection: Connection, request: memoryview, head: bool, patience: Patience, deadline: float
 ) -> _Answer:
     """Send a request and read the answer's status and headers, all under one deadline; then the connection is the answer's."""
     try:

@@ -3,7 +3,7 @@
 obstore finds credentials, region and endpoint, and asks for size and version. Bytes come by URLs that it signs for some minutes,
 through the client that reads any other URL (`http.py`), which takes a half to a third of the processor time of obstore's reading
 (`benchmarks/remote.py --part client`). What such a URL does not reach (public data, which needs no signature; identities that may
-not sign; proxies that only obstore knows of) is read by obstore, whose word on an object counts: see `ObjectRemote.get`.
+not sign; proxies that only obstore knows of) is read by obstore, whose answer about an object counts: see `ObjectRemote.get`.
 
 obstore's own retries are switched off, so that `retry.py` alone decides: it resumes from the last good byte, which obstore does
 not, and one loop within another would multiply their patience. The price: obstore does not hand out a server's Retry-After, so
@@ -18,6 +18,7 @@ reaches a message, only what kind of failure it was.
 from __future__ import annotations
 
 import logging
+import math
 import os
 import re
 import threading
@@ -26,12 +27,14 @@ import weakref
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any, NamedTuple
+from urllib.parse import unquote, urlsplit
 
 from ..errors import ConfigError, MissingExtra
 from ..registry import needed
 from .blob import Stat
 from .http import HttpRemote
 from .names import printable
+from .once import Once
 from .retry import Body, Patience, Remote, RemoteFault, refused
 
 _log = logging.getLogger("stoker")
@@ -42,9 +45,10 @@ _VARIABLES = {"s3": "AWS_", "gs": "GOOGLE_", "az": "AZURE_"}
 #: what is configured for obstore alone, and that nothing is to be signed
 _UNSIGNED = ("SKIP_SIGNATURE", "PROXY_URL", "PROXY_CA_CERTIFICATE", "ALLOW_INVALID_CERTIFICATES")
 _OFF = ("", "0", "false", "off", "no", "n")
-#: how long a signed URL is good. It is used for half of that, so that clocks may differ
+#: how long a signed URL is valid. It is used for half of that, so that clocks may differ; where one does not work, obstore reads
+#: the object for as long
 _SIGNED_S = 900
-#: reads that obstore can do and a signed URL cannot, in a store where none ever could, after which no more are signed
+#: reads for which signed URLs were no use, in a store where none ever worked, after which none are signed for as long
 _MOST_DOUBTS = 3
 _STATUS = re.compile(r"status code: (\d{3})\b")
 #: exceptions of obstore -> the status they stand for
@@ -61,9 +65,12 @@ _MEANINGS = (
 
 
 class ObjectRemote(Remote):
-    """An object at ``s3://bucket/key``, ``gs://bucket/key`` or ``az://container/key``. The key is taken as it is written."""
+    """An object at ``s3://bucket/key``, ``gs://bucket/key`` or ``az://container/key``. The key is taken as it is written.
 
-    def __init__(self, url: str) -> None:
+    Objects that share `once` share their warnings.
+    """
+
+    def __init__(self, url: str, once: Once | None = None) -> None:
         scheme, _, rest = url.partition("://")
         bucket, _, key = rest.partition("/")
         scheme = scheme.lower()
@@ -73,20 +80,24 @@ class ObjectRemote(Remote):
             raise ConfigError(
                 f"a URL that begins with {scheme}:// must be {scheme}://bucket/key, without name, password or query"
             )
+        if key[0] == "/" or key[-1] == "/":
+            # obstore would read the object whose name is what lies between them.
+            raise ConfigError(f"{self.url}: names of objects that begin or end with '/' are not supported; rename the object")
         _obstore(scheme)  # said now, if it is missing
         self.name = self.url.rpartition("/")[2]
         self._scheme, self._bucket, self._key = scheme, bucket, key
+        self._once = Once() if once is None else once
         self._store: _ObjectStore | None = None
         self._signed: _Signed | None = None
-        #: whether signed URLs of it are worth trying
-        self._signs = True
+        #: until then, by the monotonic clock, obstore reads it
+        self._unsigned_until = 0.0
 
     def head(self, patience: Patience, limit_s: float) -> Stat:
         opened = self._opened(patience)
-        return _stat_of(_told(lambda: opened.api.head(opened.store, self._key)))
+        return _stat_of(_answer_of(lambda: opened.api.head(opened.store, self._key)))
 
     def get(self, start: int, stop: int, stat: Stat, patience: Patience, limit_s: float) -> Body:
-        """By a signed URL; where that fails for good, or has never worked in this store, as obstore does it."""
+        """By a signed URL; where that is refused, or has never worked in this store, as obstore does it."""
         opened = self._opened(patience)
         signed = self._signed_by(opened) if stat.version.startswith('"') else None
         if signed is None:
@@ -97,20 +108,24 @@ class ObjectRemote(Remote):
             # Another attempt may go better where a server answered that it is busy, or where others did go well.
             if fault.again and (fault.status is not None or opened.doubts is None):
                 raise
+            if fault.late:  # obstore would wait as long: that is the next attempt's
+                self._leave_to_obstore(opened)
+                raise
         else:
             opened.doubts = None
             return body
         by_obstore = self._get_by_obstore(opened, start, stop, stat)
         # So it is the URL. An older one may have outlived the credentials it was signed with.
-        self._signed, self._signs = None, not signed.is_new()
-        opened.doubt()
+        if signed.is_new():
+            self._leave_to_obstore(opened)
+        self._signed = None
         return by_obstore
 
     def _get_by_obstore(self, opened: _ObjectStore, start: int, stop: int, stat: Stat) -> Body:
         options: dict[str, Any] = {"range": (start, stop)}
         if stat.version.startswith('"'):
             options["if_match"] = stat.version
-        result = _told(lambda: opened.api.get(opened.store, self._key, options=options))
+        result = _answer_of(lambda: opened.api.get(opened.store, self._key, options=options))
         if _stat_of(result.meta) != stat:
             raise RemoteFault("its ETag, date or size is another now", changed=True)
         first, end = result.range
@@ -120,27 +135,36 @@ class ObjectRemote(Remote):
 
     def _signed_by(self, opened: _ObjectStore) -> _Signed | None:
         """The object as a file at a signed URL; None: obstore has to read it."""
-        if not self._signs or not opened.signs():
+        if not opened.signs() or time.monotonic() < self._unsigned_until:
             return None
         signed = self._signed
         if signed is None or signed.is_old():
             try:
-                url = _told(lambda: opened.api.sign(opened.store, "GET", self._key, timedelta(seconds=_SIGNED_S)))
-                signed = self._signed = _Signed(HttpRemote(url), time.monotonic())
+                url = _answer_of(lambda: opened.api.sign(opened.store, "GET", self._key, timedelta(seconds=_SIGNED_S)))
+                place = HttpRemote(url, self._once)
             except (RemoteFault, ConfigError):
-                self._signs = False
-                opened.doubt()
+                self._leave_to_obstore(opened)
                 return None
+            if not unquote(urlsplit(url).path).endswith(f"/{self._key}"):
+                self._unsigned_until = math.inf  # obstore leaves "%" and "#" as they are for Google: it names another object
+                return None
+            place.url = self.url  # for messages
+            signed = self._signed = _Signed(place, time.monotonic())
         return signed
 
+    def _leave_to_obstore(self, opened: _ObjectStore) -> None:
+        """Have obstore read it for some time."""
+        self._signed, self._unsigned_until = None, time.monotonic() + _SIGNED_S / 2
+        opened.doubt()
+
     def sibling(self, suffix: str) -> ObjectRemote:
-        return ObjectRemote(self.address + suffix)
+        return ObjectRemote(self.address + suffix, self._once)
 
     def close(self) -> None:
         self._store = self._signed = None  # the last object of a bucket closes its connections
 
-    def __reduce__(self) -> tuple[type[ObjectRemote], tuple[str]]:
-        return ObjectRemote, (self.address,)
+    def __reduce__(self) -> tuple[type[ObjectRemote], tuple[str, Once]]:
+        return ObjectRemote, (self.address, self._once)
 
     def _opened(self, patience: Patience) -> _ObjectStore:
         store = self._store
@@ -171,7 +195,7 @@ class _ObjectBody(Body):
 
     def readinto(self, view: memoryview, wait_s: float) -> int:
         while not self._rest:
-            chunk = _told(self._next_chunk)
+            chunk = _answer_of(self._next_chunk)
             if chunk is None:
                 return 0
             self._rest = memoryview(chunk)
@@ -203,23 +227,32 @@ class _ObjectStore:
             "timeout": f"{round(max(patience.budget_s / 2, patience.connect_s + patience.silence_s) * 1000)}ms",
         }
         make = getattr(self.api.store, STORES[scheme])
-        self.store = _told(lambda: make(bucket, config=config, retry_config={"max_retries": 0}))
-        #: reads for which a signed URL did not do, so far; None: one did, so they work here
+        try:
+            self.store = _answer_of(lambda: make(bucket, config=config, retry_config={"max_retries": 0}))
+        except RemoteFault as fault:
+            if not fault.again:
+                raise
+            why = f"obstore cannot use its configuration; check the variables that begin with {_VARIABLES[scheme]}"
+            raise RemoteFault(why, again=False) from None  # it has asked nobody yet
+        #: reads so far for which a signed URL was no use; None: one worked, so they work here
         self.doubts: int | None = 0
+        #: until then, by the monotonic clock, none is signed
+        self.unsigned_until = 0.0
         if any(os.environ.get(_VARIABLES[scheme] + name, "").lower() not in _OFF for name in _UNSIGNED):
-            self.doubts = _MOST_DOUBTS
+            self.unsigned_until = math.inf
 
     def signs(self) -> bool:
         """Whether URLs of this store are worth signing."""
-        return self.doubts is None or self.doubts < _MOST_DOUBTS
+        return self.doubts is None or time.monotonic() >= self.unsigned_until
 
     def doubt(self) -> None:
-        """A read for which a signed URL did not do. Threads need not agree on the number."""
+        """Count a read for which a signed URL was no use. Threads need not agree on the number."""
         doubts = self.doubts
         if doubts is not None:
-            self.doubts = doubts + 1
-            if self.doubts == _MOST_DOUBTS:
-                _log.info("%s: signed URLs do not work here; obstore reads, which takes more processor time", self._url)
+            self.doubts = (doubts + 1) % _MOST_DOUBTS
+            if not self.doubts:
+                self.unsigned_until = time.monotonic() + _SIGNED_S / 2
+                _log.info("%s: signed URLs do not work now; obstore reads, which takes more processor time", self._url)
 
 
 _stores: weakref.WeakValueDictionary[tuple[str, str, Patience], _ObjectStore] = weakref.WeakValueDictionary()
@@ -261,20 +294,20 @@ def _stat_of(meta: Any) -> Stat:
     return Stat(int(meta["size"]), str(meta["e_tag"] or meta["last_modified"].isoformat()))
 
 
-def _told(attempt: Any) -> Any:
-    """What `attempt` gives; what obstore raises becomes a fault without its text."""
+def _answer_of(attempt: Any) -> Any:
+    """What `attempt` returns; what obstore raises becomes a fault without its text."""
     try:
         return attempt()
     except (RemoteFault, MissingExtra):
         raise
-    except (OSError, ValueError) as error:
-        fault = _fault_of(error)
-    except Exception as error:  # noqa: BLE001  obstore's own types, known only once it is imported
+    except BaseException as error:  # obstore's own types are known only once it is imported
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":  # as of an endpoint that is not a URL
+            raise
         fault = _fault_of(error)
     raise fault
 
 
-def _fault_of(error: Exception) -> RemoteFault:
+def _fault_of(error: BaseException) -> RemoteFault:
     text, kind = str(error), type(error).__name__
     if isinstance(error, FileNotFoundError):
         return refused(404)

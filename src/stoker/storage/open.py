@@ -57,7 +57,7 @@ def open_blob(
     if scheme in ("http", "https"):
         blob = RemoteBlob(HttpRemote(url, once), patience)
     elif scheme in STORES:
-        blob = RemoteBlob(ObjectRemote(url), patience)
+        blob = RemoteBlob(ObjectRemote(url, once), patience)
     else:
         raise ConfigError(f"{scheme}:// is not a place to read from; use {ALLOWED}")
     return cache.wrap(blob) if cache is not None else blob

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 from contextlib import suppress
-from typing import NamedTuple
+from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 from urllib.request import getproxies_environment, proxy_bypass_environment  # type: ignore[attr-defined]
 
@@ -19,12 +19,13 @@ from .origin import HOST, LOGIN_ADVICE, PORTS, Origin, basic_login
 _KINDS = ("https", "socks", "socks4", "socks4a", "socks5", "socks5h")
 
 
-class Proxy(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Proxy:
     """Who asks for us."""
 
     origin: Origin
     #: name and password, as a header's value
-    login: str | None
+    login: str | None = field(repr=False)
 
     @property
     def authority(self) -> str:

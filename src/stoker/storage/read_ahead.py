@@ -30,8 +30,8 @@ from ..errors import StokerError
 from ..kernel.file_reads import Buffers
 from ..kernel.library import place
 from ..kernel.records import Blocks
-from .blob import Blob
 from .fetch import Ints
+from .remote import RemoteBlob
 
 #: bytes of a block: the first of these with which all that is needed at once fits. A request costs both sides, so few are better
 BLOCKS = (8 << 20, 4 << 20)
@@ -103,7 +103,7 @@ class HeldBlocks:
 class ReadAhead:
     """The blocks of some remote files that are needed next, at most `limit` bytes of them. For one loader."""
 
-    def __init__(self, blobs: Sequence[Blob], limit: int, block: int) -> None:
+    def __init__(self, blobs: Sequence[RemoteBlob], limit: int, block: int) -> None:
         self._blobs, self._limit, self.block = blobs, limit, block
         self._process = os.getpid()
         lock = threading.RLock()  # guards what follows; its owner never waits for the network
@@ -213,7 +213,7 @@ class ReadAhead:
                     if (key := self._choose()) is None:
                         self._more.wait(_LOOK_S)
                         continue
-                self._fetch(key)
+                self._fetch(key, stop)
         finally:
             with self._moved:
                 self._fetchers -= 1
@@ -255,11 +255,11 @@ class ReadAhead:
         except MemoryError:
             return None
 
-    def _fetch(self, key: int) -> None:
+    def _fetch(self, key: int, stop: threading.Event) -> None:
         block, blob, start = self._blocks[key], self._blobs[key >> _BITS], self._start(key)
         try:
             view = cast(memoryview, memoryview(block.memory))  # type: ignore[arg-type]
-            blob.read_into(start, view[: block.length])
+            blob.read_into(start, view[: block.length], stop)
             block.here = True
         except (StokerError, OSError):
             pass  # its records are read one by one, and say what is wrong

@@ -39,11 +39,13 @@ class RemoteBlob(Blob):
                 )
             return self._stat
 
-    def read_into(self, offset: int, view: memoryview) -> None:
+    def read_into(self, offset: int, view: memoryview, stopped: threading.Event | None = None) -> None:
+        """Fill the whole view, or raise; soon after `stopped` is set, in place of `close`, unless nothing comes at all."""
         if not view.nbytes:
             return
         stat, stop = self._covering(offset, offset + view.nbytes), offset + view.nbytes
-        took = read_range(self._remote, offset, stop, view.cast("B"), stat, self._patience, self._clock, self._closing)
+        stopped = stopped or self._closing
+        took = read_range(self._remote, offset, stop, view.cast("B"), stat, self._patience, self._clock, stopped)
         with self._counting:
             self.traffic = self.traffic.and_also(took)
 
@@ -72,7 +74,7 @@ class RemoteBlob(Blob):
         return RemoteBlob(self._remote.sibling(suffix), self._patience, self._clock)
 
     def close(self) -> None:
-        """Let go of idle connections and wake up whoever waits for another attempt; it may be used again."""
+        """Let go of idle connections and end the reads that are under way; it may be used again."""
         closing, self._closing = self._closing, threading.Event()
         closing.set()
         self._remote.close()

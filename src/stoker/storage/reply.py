@@ -59,7 +59,7 @@ class Wire:
         """Whether all that was received has been given out."""
         return self._at == len(self._held)
 
-    def send(self, data: bytes, deadline: float) -> None:
+    def send(self, data: bytes | memoryview, deadline: float) -> None:
         self._wait_until(deadline)
         self._socket.sendall(data)
 

@@ -208,6 +208,11 @@ class Attempts:
         self._limit_s = left if self._failed else max(left, self._patience.connect_s + self._patience.silence_s)
         return self._limit_s
 
+    def check(self) -> None:
+        """Raise when nobody wants what is read any more."""
+        if self._stop.is_set():
+            raise RemoteError(f"{self._remote.url}: closed while it was read", url=self._remote.url)
+
     def failed(self, fault: RemoteFault, place: str) -> None:
         """Return after a pause when there may be another attempt; raise when not."""
         self._failed += 1
@@ -222,8 +227,7 @@ class Attempts:
         if fault.after_s is not None:
             delay = max(delay, min(fault.after_s, patience.longest_retry_after_s))
         spent = self._clock.now() - self._since
-        if self._stop.is_set():
-            raise RemoteError(f"{self._remote.url}: closed while it was read", url=self._remote.url, status=fault.status)
+        self.check()
         if spent + delay > patience.budget_s or self._failed >= fault.tries:
             tried = f"; gave up after {self._failed} attempts in {spent:.0f} s" if self._failed > 1 else ""
             raise error_of(self._remote, fault, place, tried, self.lives)
@@ -299,6 +303,7 @@ class RangeReader:
         self._attempts.lives = False
         rate = self._new_rate()
         while view:
+            self._attempts.check()
             try:
                 count = self._some(view, rate)
             except RemoteFault as caught:

@@ -195,13 +195,14 @@ class RecordSource(Source):
         return np.searchsorted(self._ends, indices, side="right") if len(self.blobs) > 1 else np.zeros(len(indices), np.int64)
 
     def ahead(self: _Records, limit: int, wanted: Collection[str], first: Callable[[int], Ints]) -> _Records:
-        if not all(isinstance(blob, RemoteBlob) for blob in self.blobs):
+        blobs = [blob for blob in self.blobs if isinstance(blob, RemoteBlob)]
+        if len(blobs) < len(self.blobs):
             return self
         fields = self._fetched(wanted)
         count = max(1, min(_MOST_AHEAD, int(_AHEAD_SHARE * limit / max(1.0, float(self._mean[fields].sum())))))
         indices = first(count)
         spans = self.shards_of(indices), *self._extents(indices, fields)
-        ahead = next((fits for block in BLOCKS if (fits := ReadAhead(self.blobs, limit, block)).holds(*spans)), None)
+        ahead = next((fits for block in BLOCKS if (fits := ReadAhead(blobs, limit, block)).holds(*spans)), None)
         if ahead is None:
             return self
         made = copy(self)
