@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from stoker.batch.batch import Batch
 from stoker.device import cuda_driver, device_decode
 from stoker.errors import ConfigError, DeviceError, ImageError
 from stoker.image import CenterCrop, ColorJitter, CutMix, HorizontalFlip, MixUp, Normalize, RandomResizedCrop, Resize, ToFloat
+from stoker.kernel.render import Input, Renderer
 from stoker.loader import Loader
 from stoker.loader.decode_policy import DecodePolicy
 from stoker.pack.jobs.seeking import index_folder
@@ -435,6 +437,35 @@ def test_loads_that_are_full_are_decoded_and_filled_again(
         assert epochs(loader, 1) == expected(pipeline, 1)
         assert loader.stats().device_images >= TAKEN
     assert emulated.counts().launches - before >= 5 * TAKEN // 2
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_where_memory_runs_out_rows_go_one_by_one_and_not_to_the_device(
+    emulated: Emulation, photos: Path, monkeypatch: pytest.MonkeyPatch, threads: int
+) -> None:
+    right, add = expected(crops(photos), 1), Renderer.add
+
+    def short(renderer: Renderer, source: Input, slots: Any = None) -> None:
+        add(renderer, source, slots)
+        if source.count > 1:
+            raise MemoryError
+
+    monkeypatch.setattr(Renderer, "add", short)
+    with crops(photos).loader(device="cuda", decode_on="cuda", threads=threads) as loader:
+        assert epochs(loader, 1) == right
+
+
+def test_room_for_a_load_that_another_thread_takes_first_is_made(emulated: Emulation, photos: Path) -> None:
+    class Taken(deque[Any]):
+        def pop(self) -> Any:  # type: ignore[override]
+            self.clear()
+            return super().pop()
+
+    with crops(photos).loader(device="cuda", decode_on="cuda", threads=2) as loader:
+        device = loader._decoding.device
+        assert device is not None
+        device._rooms = Taken(maxlen=device.size.loads)
+        assert epochs(loader) == expected(crops(photos))
 
 
 def test_a_run_that_is_resumed_elsewhere_goes_on_with_the_same_batches(emulated: Emulation, photos: Path) -> None:

@@ -180,7 +180,10 @@ class DeviceDecoding:
     def room(self) -> Iterator[DeviceRoom]:
         """Room for a load on the device, once there is some."""
         with self._free_rooms:
-            room = self._rooms.pop() if self._rooms else DeviceRoom(self)
+            try:
+                room = self._rooms.pop()
+            except IndexError:
+                room = DeviceRoom(self)
             yield room
             self._rooms.append(room)
 
