@@ -17,6 +17,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from stoker.batch.batch import Batch
 from stoker.device import cuda_driver, device_decode
 from stoker.errors import ConfigError, DeviceError, ImageError
 from stoker.image import CenterCrop, ColorJitter, CutMix, HorizontalFlip, MixUp, Normalize, RandomResizedCrop, Resize, ToFloat
+from stoker.kernel import device_load
 from stoker.kernel.render import Input, Renderer
 from stoker.loader import Loader
 from stoker.loader.decode_policy import DecodePolicy
@@ -293,7 +295,7 @@ def test_without_pinned_memory_pictures_are_read_and_that_is_told_once(
     make = emulated_gpu.EmulatedMemory.pinned
 
     def pinned(memory: Any, nbytes: int) -> Any:
-        if nbytes == 77_000_000:
+        if nbytes == 1 << 26:
             raise RuntimeError("CUDA error: out of memory\nmore of that")
         return make(memory, nbytes)
 
@@ -301,7 +303,7 @@ def test_without_pinned_memory_pictures_are_read_and_that_is_told_once(
     with crops(photos).loader(device="cuda", decode_on="cuda", threads=2, pinned_memory=77_000_000) as loader:
         assert epochs(loader, 2) == expected(crops(photos), 2)
     told = (
-        "no further 77.0 MB of memory could be pinned for pictures (CUDA error: out of memory); "
+        "no further 67.1 MB of memory could be pinned for pictures (CUDA error: out of memory); "
         "the others are read again in every epoch"
     )
     assert [record.message for record in caplog.records] == [told]
@@ -312,6 +314,33 @@ def test_who_keeps_pictures_hears_of_it_and_a_size_that_is_none_is_refused(emula
     assert "At most 2.0 GB of pictures stay in pinned memory once they were read" in told
     with pytest.raises(ConfigError, match="loader: pinned_memory='much' is not a size"):
         crops(photos).loader(device="cuda", decode_on="cuda", pinned_memory="much")
+
+
+def test_where_the_cpu_decodes_memory_for_pictures_that_stay_is_refused(emulated: Emulation, photos: Path) -> None:
+    for ask in (crops(photos).explain, partial(crops(photos).loader, device="cuda")):
+        with pytest.raises(ConfigError, match=r"pinned_memory keeps pictures for the GPU to decode; use decode_on='cuda' or 'auto'"):
+            ask(pinned_memory="2GB")
+
+
+def test_pinned_memory_is_never_more_than_was_given_although_torch_rounds_up(
+    emulated: Emulation, photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device_load, "_KEEP_BYTES", 1 << 15)
+    pipeline = crops(photos)
+    with pipeline.loader(device="cuda", decode_on="cuda", executor="inline", pinned_memory=50_000) as loader:
+        device = loader._decoding.device
+        assert device is not None and device.kept is not None
+        assert epochs(loader, 3) == expected(pipeline, 3)
+        kept = [len(memory) for _, memory in device.kept._parts]
+    assert kept == [1 << 15, 1 << 14]
+
+
+def test_no_memory_is_spent_on_pictures_of_records_that_are_parsed_anyway(emulated: Emulation, shards: Path) -> None:
+    pipeline = stoker.tfrecord(str(shards / "r-*.tfrecord")).image("image", RandomResizedCrop(40)).batch(6)
+    with pipeline.loader(device="cuda", decode_on="cuda", threads=2, pinned_memory="50MB") as loader:
+        assert epochs(loader, 2) == expected(pipeline, 2)
+        assert loader._decoding.device is not None and loader._decoding.device.kept is not None
+        assert [int(part["used"][0]) for part, _ in loader._decoding.device.kept._parts] == [0]
 
 
 # ---- threads -----------------------------------------------------------------------------------------------------------------
