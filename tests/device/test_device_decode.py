@@ -318,7 +318,9 @@ def test_who_keeps_pictures_hears_of_it_and_a_size_that_is_none_is_refused(emula
 
 def test_where_the_cpu_decodes_memory_for_pictures_that_stay_is_refused(emulated: Emulation, photos: Path) -> None:
     for ask in (crops(photos).explain, partial(crops(photos).loader, device="cuda")):
-        with pytest.raises(ConfigError, match=r"pinned_memory keeps pictures for the GPU to decode; use decode_on='cuda' or 'auto'"):
+        with pytest.raises(
+            ConfigError, match=r"pinned_memory keeps pictures for the GPU to decode; use decode_on='cuda' or 'auto'"
+        ):
             ask(pinned_memory="2GB")
 
 

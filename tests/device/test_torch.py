@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +17,10 @@ from stoker.errors import BatchError, ConfigError
 from stoker.image import RandomResizedCrop
 
 from ..loader.runs import PIPELINES, SINGLES, epochs_of, feed_hash, numbers, tokens
+from .emulated_cuda import EmulatedCuda, EmulatedCudaOutput, EmulatedStream
+from .emulated_cuda import recorded as recorded
+from .emulated_gpu import driver_library as driver_library
+from .emulated_gpu import emulated as emulated
 
 torch = pytest.importorskip("torch")
 
@@ -152,6 +158,37 @@ def test_sparse_tensors_which_do_not_know_their_size_pass_through() -> None:
         for format in ("numpy", "torch"):
             with pipeline.loader(format=format) as loader:
                 assert [batch.rows for batch in loader] == [4, 4] and loader.stats().batches == 2
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_memory_that_is_still_copied_is_nobody_elses_when_its_loader_goes(
+    recorded: list[int], monkeypatch: pytest.MonkeyPatch, closed: bool
+) -> None:
+    class Slow(EmulatedStream):
+        def query(self) -> bool:
+            return False
+
+        def synchronize(self) -> None:
+            seen.append([ref() is not None for ref in slabs])
+
+    seen: list[list[bool]] = []
+    slabs: list[weakref.ref[Any]] = []
+    allocate = EmulatedCudaOutput.allocate
+
+    def allocated(output: EmulatedCudaOutput, nbytes: int) -> Any:
+        memory = allocate(output, nbytes)
+        slabs.append(weakref.ref(memory))
+        return memory
+
+    monkeypatch.setattr(EmulatedCuda, "Stream", Slow)
+    monkeypatch.setattr(EmulatedCudaOutput, "allocate", allocated)
+    loader = stoker.arrays(x=np.arange(32.0)).batch(16).loader(device="cuda", executor="inline", ahead=1)
+    list(loader)
+    if closed:
+        loader.close()
+    del loader
+    gc.collect()
+    assert seen == [[True, True]] * 2 and all(ref() is None for ref in slabs)
 
 
 class TwoGpus:

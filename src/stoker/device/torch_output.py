@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 import weakref
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -91,6 +92,8 @@ class CudaOutput(TorchOutput):
         super().__init__(torch, device)
         self._stream = torch.cuda.Stream(device)
         self._copying: deque[tuple[Any, NamedValues]] = deque()
+        finished = weakref.finalize(self, _finish, self._copying, os.getpid())  # then their memory is anybody's
+        finished.atexit = False
         self._staged = False  # whether memory could not be pinned where it lies
         self._floats: dict[str, PixelFloats] = {}  # by field: what becomes of its pixels
         self._kernel: FloatsKernel | None = None  # which does that
@@ -164,6 +167,13 @@ class CudaOutput(TorchOutput):
         if self._staged:
             tensor = tensor.pin_memory()
         return tensor.to(self._device, non_blocking=True)
+
+
+def _finish(copying: Iterable[tuple[Any, NamedValues]], process: int) -> None:
+    """Wait for copies: torch does not know that they read memory that was made of its own. A forked child has none under way."""
+    if os.getpid() == process:
+        for copied, _ in copying:
+            copied.synchronize()
 
 
 class TorchMemory:
