@@ -224,7 +224,7 @@ static int32_t compare(lab *l, const stk_program *program, int32_t width, int32_
 }
 
 /* Renders some copies of a JPEG from where they are kept: those that the device takes have the pixels of the CPU, or an error
- * word, and whatever it fetches is what is kept. */
+ * word, and whatever it fetches is what is kept. Of the others those that the CPU finds fault with are read after all. */
 static void compare_kept(lab *l, const stk_program *program, int32_t width, int32_t height, const jpeg *image,
                          const seek_index *seek, const char *what) {
   const int64_t positions[PICTURES] = {3, 8, 21},
@@ -239,9 +239,8 @@ static void compare_kept(lab *l, const stk_program *program, int32_t width, int3
   uint8_t *expected = exactly(PICTURES * size, 0), *made = exactly(PICTURES * size, 0);
   stk_pictures to = {.decoder = l->decoder, .program = program, .count = PICTURES, .positions = positions};
   to.out_width = width, to.out_height = height, to.out_stride = size, to.out = expected, to.rows = here;
-  const stk_encoded plain = {.data = image->data, .length = image->length};
   stk_encoded read = {image->data, image->length, seek->bytes, seek->size, &note}, kept = {.kept = &note};
-  for (int64_t i = 0; i < PICTURES; i++) CHECK(stk_render_encoded(&to, i, NULL, &plain));
+  for (int64_t i = 0; i < PICTURES; i++) CHECK(stk_render_encoded(&to, i, NULL, &read));
   stk_load_begin(&load);
   to.out = made, to.rows = there, to.load = &load;
   CHECK(stk_render_encoded(&to, 0, NULL, &read));
@@ -254,9 +253,8 @@ static void compare_kept(lab *l, const stk_program *program, int32_t width, int3
     for (int64_t i = 0; i < PICTURES; i++) {
       const int on_device = there[i].decoder == STK_DEVICE;
       l->fetched += on_device;
-      if (on_device && errors[next++] != 0) continue;
-      const int same = here[i].status == there[i].status &&
-                       (here[i].status != STK_OK || memcmp(expected + i * size, made + i * size, (size_t)size) == 0);
+      if ((on_device && errors[next++] != 0) || there[i].status != STK_OK) continue;
+      const int same = here[i].status == STK_OK && memcmp(expected + i * size, made + i * size, (size_t)size) == 0;
       if (!same) fprintf(stderr, "kept picture %lld of %s, %dx%d: %s\n", (long long)i, what, width, height, here[i].message);
       CHECK(same);
     }
@@ -310,6 +308,20 @@ static void sound_files_come_out_the_same(lab *l, int64_t count, uint64_t seed) 
     free(image.data);
   }
   CHECK(indexed >= count / 4);
+}
+
+/* Of pictures so wide that there is no room for four rows of samples, each row is made alone; here with a border around them. */
+static void wide_pictures_come_out_the_same(lab *l) {
+  seek_index seek;
+  recipe r = plain_recipe(1700, 24);
+  r.h[0] = r.v[0] = 1;
+  const jpeg image = make_jpeg(&r);
+  stk_program program = {.max_pixels = 1 << 24, .max_scans = 50, .channels = 3, .exact = 1};
+  add_op(&program, STK_OP_RESIZE, 19, 40);
+  add_op(&program, STK_OP_CENTER_CROP, 33, 48);
+  CHECK(make_index(l, &image, 4, &seek));
+  CHECK(compare(l, &program, 48, 33, &image, &seek, describe_recipe(&r)) == PICTURES);
+  free(image.data);
 }
 
 static recipe small_recipe(int i) {
@@ -480,6 +492,7 @@ int main(int argc, char **argv) {
   } else {
     a_load_that_is_full_is_emptied(&l);
     what_is_kept_is_fetched_from_where_it_is_kept(&l);
+    wide_pictures_come_out_the_same(&l);
     sound_files_come_out_the_same(&l, count, seed);
     every_byte_may_be_wrong(&l, count, seed);
     wounds_and_lies_do_no_harm(&l, 2 * count, seed);
