@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -189,6 +190,48 @@ def test_memory_that_is_still_copied_is_nobody_elses_when_its_loader_goes(
     del loader
     gc.collect()
     assert seen == [[True, True]] * 2 and all(ref() is None for ref in slabs)
+
+
+class QueuedStream(EmulatedStream):
+    """A stream on which whatever is queued is done when somebody waits for it."""
+
+    queued = 0
+
+    def query(self) -> bool:
+        return not self.queued
+
+    def synchronize(self) -> None:
+        self.queued = 0
+
+
+def torch_memory() -> tuple[torch_output.TorchMemory, QueuedStream]:
+    """Memory of a device, whose stream torch queues something on when it makes a tensor; and that stream."""
+    stream = QueuedStream(None)
+
+    def empty(*arguments: Any, **options: Any) -> Any:
+        stream.queued += 1
+        return torch.empty(*arguments, **options)
+
+    cuda = SimpleNamespace(Stream=lambda device: stream, stream=lambda stream: nullcontext())
+    names = ("uint8", "float32", "from_numpy", "inference_mode")
+    emulated = SimpleNamespace(cuda=cuda, empty=empty, **{name: getattr(torch, name) for name in names})
+    return torch_output.TorchMemory(emulated, torch.device("cpu"), lambda nbytes: np.empty(nbytes, np.uint8)), stream
+
+
+def test_memory_of_a_device_may_be_written_to_at_once() -> None:
+    memory, stream = torch_memory()
+    memory.rows((3, 4), "uint8")
+    assert stream.query(), "what torch fills new memory with would overwrite what others write to it"
+
+
+def test_a_batch_that_is_made_while_the_training_infers_can_be_trained_with() -> None:
+    memory, _ = torch_memory()
+    with torch.inference_mode():
+        made = memory.rows((3, 4), "float32")
+        made = made, memory.taken(made, np.array([2, 0]))
+    weights = torch.ones(4, requires_grad=True)
+    for batch in made:
+        (batch * weights).sum().backward()
 
 
 class TwoGpus:

@@ -179,7 +179,8 @@ def _finish(copying: Iterable[tuple[Any, NamedValues]], process: int) -> None:
 class TorchMemory:
     """Memory on a CUDA device from torch's allocator, which knows when a batch that was handed over is no longer in use.
 
-    It belongs to a stream on which nothing stays queued, so what is given out can be written to at once, by any stream.
+    It belongs to a stream on which nothing stays queued, so what is given out can be written to at once, by any stream. Tensors
+    are ordinary ones, whatever mode the training is in while a later batch is made.
     """
 
     def __init__(self, torch: Any, device: Any, pinned: Callable[[int], NDArray[np.uint8]]) -> None:
@@ -188,15 +189,21 @@ class TorchMemory:
         self._stream = torch.cuda.Stream(device)
 
     def rows(self, shape: tuple[int, ...], dtype: str) -> Any:
-        with self._torch.cuda.stream(self._stream):
-            return self._torch.empty(shape, dtype=getattr(self._torch, dtype), device=self._device)
+        torch = self._torch
+        with torch.inference_mode(False), torch.cuda.stream(self._stream):
+            made = torch.empty(shape, dtype=getattr(torch, dtype), device=self._device)
+        # With use_deterministic_algorithms() torch fills it, and with cudaMallocAsync it may be free only later on its stream.
+        if not self._stream.query():
+            self._stream.synchronize()
+        return made
 
     def place(self, tensor: Any) -> int:
         return int(tensor.data_ptr())
 
     def taken(self, tensor: Any, rows: NDArray[np.int64]) -> Any:
-        with self._torch.cuda.stream(self._stream):
-            chosen = tensor.index_select(0, self._torch.from_numpy(rows).to(self._device))
+        torch = self._torch
+        with torch.inference_mode(False), torch.cuda.stream(self._stream):
+            chosen = tensor.index_select(0, torch.from_numpy(rows).to(self._device))
             self._stream.synchronize()
         return chosen
 
