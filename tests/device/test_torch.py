@@ -192,6 +192,20 @@ def test_memory_that_is_still_copied_is_nobody_elses_when_its_loader_goes(
     assert seen == [[True, True]] * 2 and all(ref() is None for ref in slabs)
 
 
+def test_pinned_memory_is_the_hosts_whatever_the_default_device_is() -> None:
+    def empty(*arguments: Any, pin_memory: bool, **options: Any) -> Any:
+        assert pin_memory  # which takes a GPU
+        return torch.empty(*arguments, **options)
+
+    emulated = SimpleNamespace(cuda=EmulatedCuda(), empty=empty, uint8=torch.uint8)
+    torch.set_default_device("meta")
+    try:
+        memory = torch_output.CudaOutput(emulated, torch.device("cpu")).allocate(8)
+    finally:
+        torch.set_default_device(None)
+    assert memory.shape == (8,) and memory.dtype == np.uint8
+
+
 class QueuedStream(EmulatedStream):
     """A stream on which whatever is queued is done when somebody waits for it."""
 

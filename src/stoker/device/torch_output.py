@@ -99,7 +99,8 @@ class CudaOutput(TorchOutput):
         self._kernel: FloatsKernel | None = None  # which does that
 
     def allocate(self, nbytes: int) -> NDArray[np.uint8]:
-        pinned: NDArray[np.uint8] = self._torch.empty(nbytes, dtype=self._torch.uint8, pin_memory=True).numpy()
+        torch = self._torch  # which may have another default device
+        pinned: NDArray[np.uint8] = torch.empty(nbytes, dtype=torch.uint8, device="cpu", pin_memory=True).numpy()
         return pinned
 
     def adopt(self, memory: NDArray[np.uint8]) -> NDArray[np.uint8]:
