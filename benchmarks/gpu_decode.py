@@ -41,7 +41,7 @@ from measure import SEED, available, make_parser, median, note, report
 from ours import OPS, SIDE
 from stoker.device import choose_output
 from stoker.device.device_decode import DeviceDecoding, DeviceRoom, DeviceWorker, LoadSize
-from stoker.image import RandomResizedCrop
+from stoker.image import ColorJitter, RandAugment, RandomResizedCrop
 from stoker.image.lower import lower
 from stoker.kernel.native import SEEK_STEP, Program, Spans
 from stoker.kernel.render import Renderer, SpanInput
@@ -174,6 +174,12 @@ def once(folder: Path, shards: str | None, batch: int) -> dict[str, stoker.Pipel
     """The photographs, each once per epoch."""
     files = stoker.files(folder, labels=train_gpu.label_of).shuffle(seed=SEED).image("image", *OPS)
     found = {"files": files.select("image", "label").batch(batch, drop_last=False)}
+    coloured = (
+        stoker.files(folder, labels=train_gpu.label_of)
+        .shuffle(seed=SEED)
+        .image("image", *OPS, ColorJitter(0.4, 0.4, 0.4), RandAugment())
+    )
+    found["files, finished on the CPU"] = coloured.select("image", "label").batch(batch, drop_last=False)
     if shards is not None:
         packed = stoker.tar(shards).shuffle(seed=SEED).image("jpg", *OPS)
         found["shards"] = packed.select("jpg", "cls").batch(batch, drop_last=False)

@@ -670,10 +670,13 @@ typedef struct {
 
 /*
  * Memory in which pictures are described for a device that decodes them, to be copied there as it is; every field has 8 bytes.
- * Where pictures have one, those that a device can decode (JPEGs of one scan with a seek index, and leading operations only) are
- * put there instead of being decoded: their rows have the status STK_OK and the decoder STK_DEVICE, and their output is not
- * touched. What the device does with it is told by device_picture.h; it gives the pixels that decoding here gives, or an error
- * word that is not 0, and then the picture is to be made without a load.
+ * Where pictures have one, those that a device can decode (JPEGs of one scan with a seek index) are put there instead of being
+ * decoded: their rows have the status STK_OK and the decoder STK_DEVICE, and their output is not touched. What the device does
+ * with it is told by device_picture.h; it gives the pixels that decoding here gives, or an error word that is not 0, and then the
+ * picture is to be made without a load.
+ *
+ * The device does what operations there are up to the first effect. Where there are effects, `unfinished` is 1: pixels must come
+ * from the device as bytes with channels last, and stk_finish does the rest. Their size must be that of the finished picture.
  *
  * The device's memory: the first data_end bytes are those of `memory` (what lies between the descriptors, `pictures` of them, and
  * data_at means nothing); then error words, one for each picture, and coefficients, which are zeros at the start; then work,
@@ -693,6 +696,7 @@ typedef struct {
   stk_keep *keep;             /* where pictures with stored seek indices are kept from now on; NULL: nowhere */
   stk_fetch *fetches;         /* room for most_pictures; NULL: nothing is fetched */
   int64_t fetched;            /* how many there are */
+  int64_t unfinished;         /* 1: effects are left to do */
 } stk_device_load;
 
 /* Empties a load of which memory, capacity, slots and what it holds at most are set. Returns the least capacity that it takes. */
@@ -734,6 +738,14 @@ typedef struct {
  * STK_SHORT with `full` in to->load: empty that (stk_load_begin), and call again with all else as it is, the buffer too.
  */
 STK_API stk_status stk_render(stk_input *from, stk_pictures *to);
+
+/*
+ * Does what a device has left to do: the effects of pictures that stk_render has put into a load, layout and normalisation. The
+ * bytes of row slots[i], channels last, stand at the beginning of its output, which becomes the finished picture. A row of which
+ * the status is then not STK_OK is to be made without a load; it does not count as bad. STK_ARGUMENT: a row is out of range or
+ * not a device's, or nothing is left to do; then nothing is made.
+ */
+STK_API stk_status stk_finish(stk_pictures *to, const int64_t *slots, int64_t count);
 
 /* Decodes a whole JPEG to uint8 HWC (channels 3 or 1) of the size stk_jpeg_header told; capacity is out's size in bytes.
  * Limits, lenience and exactness are taken from program; its operations are ignored. What became of the image is in *row; the

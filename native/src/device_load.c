@@ -300,7 +300,8 @@ static void lay_out(stk_device_load *load) {
 
 int64_t stk_load_begin(stk_device_load *load) {
   load->data_at = load->data_end = aligned(load->most_pictures * (int64_t)sizeof(stk_device_picture), ALIGNMENT);
-  load->pictures = load->blocks = load->work_bytes = load->chunks = load->tiles = load->full = load->fetched = 0;
+  load->pictures = load->blocks = load->work_bytes = load->chunks = load->tiles = 0;
+  load->full = load->fetched = load->unfinished = 0;
   lay_out(load);
   return load->data_at;
 }
@@ -343,9 +344,12 @@ static int add(stk_device_load *load, const stk_frame *f, const stk_seek_table *
   return 1;
 }
 
-/* Whether a program's pictures can be made by a device at all. */
+/* Whether a program's pictures can be made by a device at all. Who finishes them does not know the boxes. */
 static int program_fits(const stk_program *program) {
-  return !program->lenient && program->decoder != STK_TURBO && stk_leading(program) == program->n_ops;
+  for (int32_t i = stk_leading(program); i < program->n_ops; i++) {
+    if (program->ops[i].kind == STK_OP_CROP_BOX) return 0;
+  }
+  return !program->lenient && program->decoder != STK_TURBO;
 }
 
 stk_load_answer stk_load_take(stk_pictures *to, const stk_subject *s, int64_t slot, const stk_encoded *from) {
@@ -394,6 +398,7 @@ stk_load_answer stk_load_take(stk_pictures *to, const stk_subject *s, int64_t sl
     to->load->full = 1;
     return STK_LOAD_FULL;
   }
+  to->load->unfinished = stk_leading(program) < program->n_ops;
   if (keep && !kept_at(from->kept)) keep_picture(keep, f, &table, from->kept);
   row->decoder = STK_DEVICE;
   row->seek = STK_SEEK_USED;

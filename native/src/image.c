@@ -156,6 +156,28 @@ int stk_render_encoded(stk_pictures *to, int64_t slot, const float *box, const s
   return 1;
 }
 
+static void finish_one(stk_pictures *to, int64_t slot) {
+  const stk_subject s = subject_of(to, slot, NULL);
+  uint8_t *out = to->out + slot * to->out_stride;
+  if (effects_room(to->decoder, &s) != STK_OK) return;
+  stk_picture *now = &to->decoder->effects.now;
+  memcpy(now->pixels, out, (size_t)(now->height * now->stride));
+  finish_effects(to->decoder, &s, stk_leading(to->program), (int32_t)to->out_width, (int32_t)to->out_height, out);
+}
+
+stk_status stk_finish(stk_pictures *to, const int64_t *slots, int64_t count) {
+  if (!stk_pictures_sensible(to, 1) || count < 0 || (count && !slots)) return STK_ARGUMENT;
+  if (stk_leading(to->program) == to->program->n_ops) return STK_ARGUMENT;
+  for (int64_t i = 0; i < count; i++) {
+    if (!stk_within(slots[i], 1, to->count)) return STK_ARGUMENT;
+    const stk_row *row = &to->rows[slots[i]];
+    if (row->decoder != STK_DEVICE || row->status != STK_OK) return STK_ARGUMENT;
+    if (row->out_width != to->out_width || row->out_height != to->out_height) return STK_ARGUMENT;
+  }
+  for (int64_t i = 0; i < count; i++) finish_one(to, slots[i]);
+  return STK_OK;
+}
+
 void stk_copy_pixels(const uint8_t *from, int32_t channels, uint8_t *to, int32_t wanted, int64_t count) {
   if (channels == wanted) {
     memcpy(to, from, (size_t)count * (size_t)channels);

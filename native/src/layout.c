@@ -31,6 +31,7 @@
 #define F18(t, a, ...) FIELD(t, a), F17(t, __VA_ARGS__)
 #define F19(t, a, ...) FIELD(t, a), F18(t, __VA_ARGS__)
 #define F20(t, a, ...) FIELD(t, a), F19(t, __VA_ARGS__)
+#define F21(t, a, ...) FIELD(t, a), F20(t, __VA_ARGS__)
 
 static const stk_field LAYOUT[] = {
     STRUCT(stk_records),
@@ -81,8 +82,8 @@ static const stk_field LAYOUT[] = {
     STRUCT(stk_fetch),
     F3(stk_fetch, from, to, size),
     STRUCT(stk_device_load),
-    F20(stk_device_load, memory, capacity, slots, most_pictures, most_device_bytes, pictures, full, data_at, data_end, errors_at,
-        coefficients_at, work_at, device_bytes, blocks, work_bytes, chunks, tiles, keep, fetches, fetched),
+    F21(stk_device_load, memory, capacity, slots, most_pictures, most_device_bytes, pictures, full, data_at, data_end, errors_at,
+        coefficients_at, work_at, device_bytes, blocks, work_bytes, chunks, tiles, keep, fetches, fetched, unfinished),
     STRUCT(stk_device_picture),
     STRUCT(stk_device_launch),
     F15(stk_device_launch, pictures, data, errors, coefficients, work, out, out_stride, count, out_width, out_height, channels,

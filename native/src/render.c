@@ -323,12 +323,16 @@ static stk_status from_examples(stk_input *from, stk_pictures *to) {
 
 /* ------------------------------------------------------------------------------------------------------------------------ */
 
-static int sensible(const stk_input *from, const stk_pictures *to) {
-  if (!from || !to || !to->decoder || to->count < 0 || to->epoch < 0 || to->epoch > UINT32_MAX) return 0;
+int stk_pictures_sensible(const stk_pictures *to, int boxes) {
+  if (!to || !to->decoder || to->count < 0 || to->epoch < 0 || to->epoch > UINT32_MAX) return 0;
   if (to->out_width < 1 || to->out_width > INT32_MAX || to->out_height < 1 || to->out_height > INT32_MAX) return 0;
   if (to->count && (!to->positions || !to->out || !to->rows)) return 0;
-  if (!stk_program_valid(to->program, from->boxes != NULL)) return 0;
   if (to->load && (!to->load->memory || !to->load->slots || to->load->data_end > to->load->capacity)) return 0;
+  return stk_program_valid(to->program, boxes);
+}
+
+static int sensible(const stk_input *from, const stk_pictures *to) {
+  if (!from || !stk_pictures_sensible(to, from->boxes != NULL)) return 0;
   if (from->count < 0 || from->done < 0 || from->done > from->count || from->capacity < 0 || (from->capacity && !from->buffer))
     return 0;
   if (!from->slots) return from->count <= to->count;

@@ -128,8 +128,8 @@ static void run_load(const stk_device_load *load, const stk_program *program, st
                          .out_width = (int32_t)to->out_width,
                          .out_height = (int32_t)to->out_height,
                          .channels = program->channels,
-                         .planar = program->layout,
-                         .floats = program->out_type};
+                         .planar = load->unfinished ? 0 : program->layout,
+                         .floats = load->unfinished ? 0 : program->out_type};
   fetch = load->fetches;
   for (const stk_device_picture *p = pictures; p < pictures + load->pictures; p++) {
     if (!p->fetched) continue;
@@ -155,6 +155,14 @@ static void add_op(stk_program *p, int32_t kind, double a, double b) {
   if (kind == STK_OP_RANDOM_RESIZED_CROP) op->p[2] = 0.05, op->p[3] = 1, op->p[4] = 0.5, op->p[5] = 2;
 }
 
+/* What is left to the host: a table, what looks at the whole picture, what moves pixels. */
+static void add_effects(stk_program *p, dice *d) {
+  const int32_t kinds[] = {STK_OP_SOLARIZE, STK_OP_AUTO_CONTRAST, STK_OP_EQUALIZE, STK_OP_INVERT};
+  add_op(p, kinds[roll_below(d, 4)], 100, 0);
+  p->ops[p->n_ops - 1].p[11] = 0.7;
+  if (roll_below(d, 2)) add_op(p, STK_OP_HFLIP, 0.5, 0);
+}
+
 static stk_program random_program(dice *d, int32_t *width, int32_t *height) {
   stk_program p = {.seed = roll(d), .max_pixels = 1 << 24, .max_scans = 50, .scale = {0.5f, 0.25f, 3}, .bias = {-1, 0.1f, 7}};
   p.channels = roll_below(d, 4) ? 3 : 1;
@@ -178,7 +186,17 @@ static stk_program random_program(dice *d, int32_t *width, int32_t *height) {
   }
   if (roll_below(d, 2)) add_op(&p, STK_OP_HFLIP, 0.5, 0);
   if (roll_below(d, 3) == 0) add_op(&p, STK_OP_VFLIP, 0.5, 0);
+  if (roll_below(d, 4) == 0) add_effects(&p, d);
   return p;
+}
+
+/* Finishes those of a load's pictures that the device made. */
+static void finish(const stk_device_load *load, stk_pictures *to, const uint32_t *errors) {
+  int64_t slots[PICTURES], count = 0;
+  for (int64_t i = 0; i < load->pictures; i++) {
+    if (!errors[i]) slots[count++] = load->slots[i];
+  }
+  CHECK(stk_finish(to, slots, count) == STK_OK);
 }
 
 /* ---- comparing --------------------------------------------------------------------------------------------------------- */
@@ -205,6 +223,7 @@ static int32_t compare(lab *l, const stk_program *program, int32_t width, int32_
   to.out = made, to.rows = there, to.load = &load, to.bad = 0;
   CHECK(stk_render(&again, &to) == STK_OK && !load.full);
   run_load(&load, program, &to, errors);
+  if (load.unfinished) finish(&load, &to, errors);
   int32_t given = 0;
   for (int64_t i = 0, next = 0; i < PICTURES; i++) {
     const int on_device = there[i].decoder == STK_DEVICE;

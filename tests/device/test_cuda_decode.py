@@ -15,7 +15,7 @@ import pytest
 import stoker
 from stoker import Pipeline
 from stoker.device import device_decode
-from stoker.image import CenterCrop, HorizontalFlip, Normalize, RandomResizedCrop, Resize
+from stoker.image import CenterCrop, ColorJitter, HorizontalFlip, Normalize, RandAugment, RandomResizedCrop, Resize
 
 from ..support import jpeg_bytes
 from .test_device_decode import TAKEN, crops, damage, make_folder
@@ -74,6 +74,11 @@ OUTPUTS: dict[str, Callable[[Path], Pipeline]] = {
     ),
     "gray": lambda root: stoker.files(root).image("image", RandomResizedCrop(71), HorizontalFlip(), color="gray").batch(6),
     "exact": lambda root: stoker.files(root).image("image", RandomResizedCrop(20), fast=False).batch(6),
+    "finished on the CPU": lambda root: (
+        stoker.files(root)
+        .image("image", RandomResizedCrop(65), ColorJitter(0.4, 0.4), RandAugment(), Normalize((0.4, 0.5, 0.6), (0.2, 0.3, 0.1)))
+        .batch(6)
+    ),
     "tiny": lambda root: stoker.files(root).image("image", RandomResizedCrop(3)).batch(6),
     "large": lambda root: stoker.files(root).image("image", RandomResizedCrop(500)).batch(6),
 }

@@ -29,9 +29,26 @@ from stoker import Pipeline
 from stoker.batch.batch import Batch
 from stoker.device import cuda_driver, device_decode
 from stoker.errors import ConfigError, DeviceError, ImageError
-from stoker.image import CenterCrop, ColorJitter, CutMix, HorizontalFlip, MixUp, Normalize, RandomResizedCrop, Resize, ToFloat
+from stoker.image import (
+    CenterCrop,
+    ColorJitter,
+    CutMix,
+    Cutout,
+    HorizontalFlip,
+    Invert,
+    MixUp,
+    Normalize,
+    RandAugment,
+    RandomCrop,
+    RandomResizedCrop,
+    Resize,
+    Rotate,
+    Solarize,
+    ToFloat,
+)
 from stoker.kernel import device_load
 from stoker.kernel.render import Input, Renderer
+from stoker.kernel.status import Status
 from stoker.loader import Loader
 from stoker.loader.decode_policy import DecodePolicy
 from stoker.pack.jobs.seeking import index_folder
@@ -152,6 +169,33 @@ VARIANTS: dict[str, Callable[[Path], Pipeline]] = {
         stoker.files(root).image("image", RandomResizedCrop(32), ToFloat(), layout="chw").batch(8, drop_last=False), "image"
     ),
     "mixed gray": lambda root: mixed(stoker.files(root).image("image", RandomResizedCrop(40), color="gray").batch(6), "image"),
+    "colours, a warp and a policy are left to the CPU": lambda root: (
+        stoker.files(root)
+        .shuffle(seed=5)
+        .image(
+            "image",
+            RandomResizedCrop(40),
+            ColorJitter(0.4, 0.4, 0.4, 0.1),
+            HorizontalFlip(),
+            Rotate(20),
+            RandAugment(2, 9),
+            Cutout(9),
+        )
+        .batch(6, drop_last=False)
+    ),
+    "floats in planes, after colours": lambda root: (
+        stoker.files(root)
+        .image(
+            "image", RandomResizedCrop(33), ColorJitter(brightness=0.4), Normalize((0.4, 0.5, 0.6), (0.2, 0.3, 0.1)), layout="chw"
+        )
+        .batch(5)
+    ),
+    "gray, in another size between": lambda root: (
+        stoker.files(root).image("image", Resize((40, 30)), Invert(), RandomCrop((40, 30), pad=4), color="gray").batch(5)
+    ),
+    "mixed floats, after colours": lambda root: mixed(
+        stoker.files(root).image("image", RandomResizedCrop(32), Solarize(100, p=0.5), ToFloat(), layout="chw").batch(5), "image"
+    ),
     "a function of another field": lambda root: (
         stoker.files(root).map(label=lambda x: x + 1).image("image", CenterCrop(64)).batch(6)
     ),
@@ -173,6 +217,58 @@ def test_pictures_of_shards_are_decoded_on_the_device_too(emulated: Emulation, s
     with pipeline.loader(device="cuda", decode_on="cuda", threads=3) as loader:
         assert epochs(loader) == expected(pipeline)
         assert loader.stats().device_images >= 2 * TAKEN
+
+
+# ---- what is left to the CPU ---------------------------------------------------------------------------------------------------
+
+
+def coloured(root: Path, size: int = 7) -> Pipeline:
+    return (
+        stoker.files(root).shuffle(seed=3).image("image", RandomResizedCrop(48), ColorJitter(0.4, 0.4), RandAugment()).batch(size)
+    )
+
+
+def test_crops_that_are_finished_on_the_cpu_may_stay_be_given_back_and_come_in_small_loads(
+    emulated: Emulation, photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    emulated.blame(3)
+    monkeypatch.setattr(device_decode, "_PICTURES", 3)
+    pipeline = coloured(photos, 20)
+    with pipeline.loader(device="cuda", decode_on="cuda", threads=2, pinned_memory="50MB") as loader:
+        assert epochs(loader, 3) == expected(pipeline, 3)
+        stats = loader.stats()
+    assert stats.device_images and stats.device_refused
+
+
+def test_a_crop_for_which_there_is_no_memory_on_the_cpu_is_made_again(
+    emulated: Emulation, photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(renderer: Renderer, slots: Any) -> Any:
+        finish(renderer, slots[1:])
+        renderer.rows["status"][slots[:1]] = Status.NOMEM
+        return slots[:1]
+
+    finish = Renderer.finish
+    monkeypatch.setattr(Renderer, "finish", failing)
+    pipeline = coloured(photos)
+    with pipeline.loader(device="cuda", decode_on="cuda", threads=2) as loader:
+        assert epochs(loader, 1) == expected(pipeline, 1)
+        assert loader.stats().device_refused
+
+
+def test_boxes_follow_what_is_done_on_both_sides(emulated: Emulation, tmp_path: Path) -> None:
+    records = [{"image": KINDS[n % 5](n), "box": np.array([0.1, 0.2, 0.5, 0.9], np.float32)} for n in range(12)]
+    stoker.write_tfrecord(tmp_path / "r.tfrecord", records, seek=True)
+    ops = RandomResizedCrop(48), Rotate(30), HorizontalFlip()
+    pipeline = stoker.tfrecord(tmp_path / "r.tfrecord").image("image", *ops, boxes="box", relative_boxes=True).batch(6)
+    with pipeline.loader(device="cuda", decode_on="cuda", threads=2) as loader:
+        assert epochs(loader, 1) == expected(pipeline, 1)
+        assert loader.stats().device_images
+
+
+def test_explain_says_what_is_left_to_the_cpu(emulated: Emulation, photos: Path) -> None:
+    told = coloured(photos).explain(decode_on="cuda")
+    assert "others on the CPU; ColorJitter and what follows it are done on the CPU, to crops that come back. All" in told
 
 
 # ---- pictures that stay in pinned memory -------------------------------------------------------------------------------------
@@ -227,7 +323,7 @@ def test_no_more_loads_are_on_the_device_than_its_memory_is_divided_among(
             now -= 1
 
     monkeypatch.setattr(cuda_driver.DeviceStream, "launch", launched)
-    budget = most * device_decode._LEAST_BYTES
+    budget = most * device_decode.LEAST_BYTES
     with crops(photos, 3).loader(device="cuda", decode_on="cuda", threads=6, device_memory=budget) as loader:
         epochs(loader, 3)
     assert 1 <= seen <= most
@@ -406,9 +502,9 @@ def test_while_the_device_works_others_compute(emulated: Emulation, photos: Path
             turns.release()
         return wait(stream)
 
-    monkeypatch.setattr(cuda_driver.DeviceStream, "_wait", waited)
     pipeline = mixed(crops(photos), "image")  # loads, pictures of the CPU, and a whole batch
     with pipeline.loader(device="cuda", decode_on="cuda", threads=1, ahead=1) as loader:
+        monkeypatch.setattr(cuda_driver.DeviceStream, "_wait", waited)
         assert epochs(loader, 1) == expected(pipeline, 1)
     assert len(free) > 6 and all(free)
 
@@ -703,11 +799,12 @@ def test_a_memory_budget_that_is_too_large_is_refused_with_a_remedy(
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1 GiB")
         return rows(self, shape, dtype)
 
-    monkeypatch.setattr(EmulatedMemory, "rows", short)
     with (
         crops(photos).loader(device="cuda", decode_on="cuda", threads=2) as loader,
+        monkeypatch.context() as patched,
         pytest.raises(DeviceError, match=r"CUDA out of memory.*use less, as in loader\(device_memory='250MB'\)"),
     ):
+        patched.setattr(EmulatedMemory, "rows", short)
         epochs(loader)
 
 
@@ -779,10 +876,15 @@ REFUSED: dict[str, tuple[Callable[[Path], Pipeline], dict[str, Any], str]] = {
         {},
         r"cache\(\) comes after image",
     ),
-    "colours": (
-        lambda root: stoker.files(root).image("image", CenterCrop(9), ColorJitter(brightness=0.4)).batch(4),
+    "another size after colours": (
+        lambda root: stoker.files(root).image("image", CenterCrop(9), ColorJitter(brightness=0.4), CenterCrop(5)).batch(4),
         {},
-        r"ColorJitter comes after the crop of image\('image'\), and is done on the CPU",
+        r"in image\('image'\) operations from ColorJitter on set the size of the picture",
+    ),
+    "colours before the crop": (
+        lambda root: stoker.files(root).image("image", ColorJitter(brightness=0.4), CenterCrop(5)).batch(4),
+        {},
+        r"in image\('image'\) operations from ColorJitter on set the size of the picture",
     ),
     "lenient": (
         lambda root: stoker.files(root).image("image", CenterCrop(9), lenient=True).batch(4),

@@ -288,18 +288,19 @@ def test_other_arrays_are_as_they_were(emulated: Emulation) -> None:
     assert emulated.counts().modules == before
 
 
-def test_what_is_decoded_on_the_device_becomes_floats_there_anyway(photos: Path) -> None:
-    pipeline = training(photos)
+@pytest.mark.parametrize("further", [(), (ColorJitter(brightness=0.4),)])
+def test_what_is_decoded_on_the_device_becomes_floats_there(photos: Path, further: tuple[Any, ...]) -> None:
+    pipeline = pictures(photos, RandomResizedCrop(48), *further, Normalize(MEAN, STD), layout="chw").batch(7)
     with pipeline.loader(device="cuda", decode_on="cuda", threads=2) as loader:
         assert batches(loader) == expected(pipeline)
-        assert loader.stats().device_images and not loader._floats.told
+        assert loader.stats().device_images and loader._floats.told
 
 
 def test_auto_that_stays_on_the_cpu_lets_the_device_make_floats(photos: Path) -> None:
-    pipeline = pictures(photos, RandomResizedCrop(40), ColorJitter(brightness=0.4), Normalize(MEAN, STD)).batch(7)
+    pipeline = pictures(photos, ColorJitter(brightness=0.4), RandomResizedCrop(40), Normalize(MEAN, STD)).batch(7)
     with pipeline.loader(device="cuda", decode_on="auto", threads=2) as loader:
         assert batches(loader) == expected(pipeline)
-        assert loader.stats().decode_reason.startswith("on the CPU, because ColorJitter") and loader._floats.told
+        assert loader.stats().decode_reason.startswith("on the CPU, because ") and loader._floats.told
 
 
 def test_other_programs_are_asked_for_floats(photos: Path) -> None:

@@ -116,7 +116,7 @@ ROWS = {
     "bytes in flight": str(default(Pipeline.loader, "memory")).replace("GB", " GB"),
     "batches in flight": f"about {build._AHEAD_BYTES >> 20} MB worth: at most {build._AHEAD_MOST} units",
     "memory of a GPU for decoding": f"{decode_place.DEVICE_MEMORY.replace('GB', ' GB')}, shared equally by six loads, "
-    f"or by fewer of at least {device_decode._LEAST_BYTES // 10**6} MB each; beside it pinned memory, "
+    f"or by fewer of at least {device_decode.LEAST_BYTES // 10**6} MB each; beside it pinned memory, "
     f"an eighth of a load's share, {device_decode._LEAST_PINNED >> 20} to {device_decode._MOST_PINNED >> 20} MiB",
     "pictures that a worker sends to a GPU": f"{device_decode._PICTURES}",
     "small batches made together": f"up to {build._GROUP_BYTES >> 20} MiB and {build._GROUP_MOST} of them",

@@ -156,14 +156,28 @@ def test_large_photographs_are_shrunk_as_they_are_on_the_cpu(exact: bool) -> Non
 
 
 def test_what_a_device_does_not_take_is_decoded_in_the_same_call() -> None:
-    plain, effects = encoded(80, 60), Program((resize(24, 32), Op(OpKind.INVERT, 4, (1.0,))))
+    plain = encoded(80, 60)
     restarts, progressive = encoded(80, 60, restart_marker_blocks=2), encoded(80, 60, progressive=True)
     seek = index_of(plain)
     made = compared(CROP, (24, 32), [plain, plain, restarts, progressive, b"", plain[:90]], [seek, b"", b"", b"", b"", seek])
     assert made.device.launched == 1 and (made.rows["decoder"] == DecoderKind.DEVICE).tolist() == [True] + 5 * [False]
-    for program in (effects, Program((resize(24, 32),), lenient=True), Program((resize(24, 32),), decoder=DecoderKind.TURBO)):
+    for program in (Program((resize(24, 32),), lenient=True), Program((resize(24, 32),), decoder=DecoderKind.TURBO)):
         assert compared(program, (24, 32), [plain], [seek]).device.launched == 0
     assert compared(CROP, (24, 32), [plain], [index_of(encoded(80, 61))]).device.launched == 0
+
+
+def test_only_what_a_device_has_begun_is_finished() -> None:
+    whole, coloured = Program((resize(24, 32),)), Program((resize(24, 32), Op(OpKind.INVERT, 4, (1.0,))))
+    out = np.zeros((2, 24, 32, 3), np.uint8)
+    for program in (whole, coloured):
+        renderer = Renderer(Decoder(), program)
+        renderer.begin(0, np.arange(2), out)
+        renderer.add(SpanInput().tell(spans_of([encoded(80, 60)] * 2)))
+        before = out.copy()
+        for slots in ([0], [2], [-1]):
+            with pytest.raises(KernelError):
+                renderer.finish(np.array(slots))
+        assert (out == before).all()
 
 
 # ---- damage -----------------------------------------------------------------------------------------------------------------

@@ -105,6 +105,8 @@ class Driver:
         self._least = least.value  # numbers of higher priority are lower
         #: what was loaded by `functions`, for whoever comes next, by source
         self.kernels: dict[str, dict[str, Kernel]] = {}
+        #: whether what it decodes was compared with what the CPU does (`device_check.py`)
+        self.checked = False
 
     @contextmanager
     def current(self) -> Iterator[None]:

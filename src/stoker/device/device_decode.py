@@ -3,8 +3,9 @@
 A task renders its rows as always, in one native call; but what the device takes is only put into a *load*: a descriptor, places
 to begin, and the bytes of the file, in pinned memory. Then the load is copied, kernels decode it into the batch's memory on the
 device, and the worker waits, without a core, while it is another's turn. A picture that the device finds fault with is rendered
-here, so that its error, if it has one, is the one it always has. Pictures made here are copied to their places on the device, and
-then the task ends like any other. So who decodes a picture changes no byte of a batch.
+here, so that its error, if it has one, is the one it always has. Where effects follow the crop (colours, warps, policies), crops
+come back and are finished here. Pictures made here are copied to their places on the device, and then the task ends like any
+other. So who decodes a picture changes no byte of a batch.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ _MIX_KERNEL, _MIX_THREADS, _MIX = "stk_mix_rows", 256, struct.Struct("<4q9if")
 #: all kernels
 NAMES = (*KERNELS, _MIX_KERNEL)
 #: the least that a load needs on the device
-_LEAST_BYTES = 16_000_000
+LEAST_BYTES = 16_000_000
 #: pinned memory of a worker
 _LEAST_PINNED, _MOST_PINNED, _ALIGN = 4 << 20, 64 << 20, 64
 
@@ -79,9 +80,9 @@ class LoadSize:
     """
 
     def __init__(self, budget: int, loads: int, *, kept_bytes: int = 0) -> None:
-        self.loads, self.kept_bytes = min(loads, budget // _LEAST_BYTES), kept_bytes
+        self.loads, self.kept_bytes = min(loads, budget // LEAST_BYTES), kept_bytes
         if not self.loads:
-            least = show_bytes(_LEAST_BYTES)
+            least = show_bytes(LEAST_BYTES)
             raise ConfigError(f"loader(device_memory={budget}): must be at least {least}, which a few pictures take on the GPU")
         self.device_bytes = budget // self.loads
         self.pinned_bytes = min(_MOST_PINNED, max(_LEAST_PINNED, self.device_bytes // _FILES_SHARE))
@@ -311,7 +312,7 @@ class DeviceTask:
 
     def __init__(self, worker: DeviceWorker, host: NDArray[Any], place: int, row_bytes: int, scratch: Scratch) -> None:
         self.host, self._worker, self._scratch = host, worker, scratch
-        self._place, self._row_bytes = place, row_bytes
+        self._place, self._host_place, self._row_bytes = place, host.ctypes.data, row_bytes
         self._made = np.zeros(len(host), np.bool_)
         self._back: list[int] = []
         self._renderer: Renderer | None = None
@@ -351,8 +352,12 @@ class DeviceTask:
             return
         errors, seconds = self._run(load, count)
         slots, good = np.array(load.slots[:count]), errors == 0
-        self._made[slots[good]] = True
         self._back += slots[~good].tolist()
+        if load.unfinished:
+            assert self._renderer is not None
+            self._back += self._renderer.finish(slots[good]).tolist()
+        else:
+            self._made[slots[good]] = True
         notes = self._scratch.notes
         notes.device_images += int(good.sum())
         notes.device_s += seconds
@@ -373,20 +378,38 @@ class DeviceTask:
                 for launch in load.launches(base, self._place, self._row_bytes):
                     stream.launch(decoding.functions[launch.name], launch.grid, launch.block, launch.argument)
                 stream.download(room.errors.ctypes.data, base + load.errors[0], 4 * count)
+                if load.unfinished:
+                    self._fetch(stream, load.slots)
             return room.errors[:count].copy(), done.seconds
 
+    def _fetch(self, stream: DeviceStream, slots: Ints) -> None:
+        """Copy the bytes of these rows back, to the beginning of their rows here."""
+        program, nbytes = self._program, self._row_bytes
+        assert program is not None
+        if program.as_float:
+            pixels = nbytes // program.dtype.itemsize
+            for slot in slots.tolist():
+                stream.download(self._host_place + slot * nbytes, self._place + slot * nbytes, pixels)
+        else:
+            for offset, size in self._runs(slots):
+                stream.download(self._host_place + offset, self._place + offset, size)
+
     def end(self, slots: Ints) -> None:
-        """Copy the pictures of these rows to the device that were made here."""
+        """Copy the pictures of these rows to the device that were made, or finished, here."""
         here = slots[~self._made[slots]]
         if not len(here):
             return
-        decoding, nbytes, start = self._worker.decoding, self._row_bytes, self.host.ctypes.data
+        decoding = self._worker.decoding
         stream = decoding.take_stream()
         with decoding.aside(), stream.work():
-            for run in np.split(here, np.flatnonzero(np.diff(here) != 1) + 1):
-                offset = int(run[0]) * nbytes
-                stream.upload(self._place + offset, start + offset, len(run) * nbytes)
+            for offset, size in self._runs(here):
+                stream.upload(self._place + offset, self._host_place + offset, size)
         decoding.streams.append(stream)
+
+    def _runs(self, slots: Ints) -> Iterator[tuple[int, int]]:
+        """Rows that lie side by side, as bytes: where each run of them begins, and its size."""
+        for run in np.split(slots, np.flatnonzero(np.diff(slots) != 1) + 1):
+            yield int(run[0]) * self._row_bytes, len(run) * self._row_bytes
 
 
 def _memory_to_keep(memory: DeviceMemory, nbytes: int) -> NDArray[np.uint8] | None:

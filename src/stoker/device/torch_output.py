@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ..batch.batch import NamedValues
 from ..batch.tensors import as_tensors
-from ..errors import ConfigError
+from ..errors import ConfigError, DeviceError
 from ..registry import needed
 from ..sizes import counted
 from .framework_output import Handed, Output, PixelFloats
@@ -129,8 +129,23 @@ class CudaOutput(TorchOutput):
         from .device_floats import FloatsKernel
 
         self._kernel = FloatsKernel(self._stream.device.index)
+        for how in fields.values():
+            self._check(self._kernel, how)
         self._floats = dict(fields)
         return True
+
+    def _check(self, kernel: FloatsKernel, how: PixelFloats) -> None:
+        """Raise where the device makes other floats than the CPU of any pixel: the kernel was compiled on this very machine."""
+        torch = self._torch
+        pixels = np.arange(256, dtype=np.uint8).repeat(3).reshape(1, 16, 16, 3)
+        expected = pixels.astype(np.float32) * np.array(how.scale, np.float32) + np.array(how.bias, np.float32)
+        with torch.cuda.stream(self._stream):
+            there = torch.from_numpy(pixels).to(self._device)
+            floats = torch.empty(how.shape(pixels.shape), dtype=torch.float32, device=self._device)
+            kernel.launch(how, pixels.shape, there.data_ptr(), floats.data_ptr(), self._stream.cuda_stream)
+            made = floats.cpu().numpy()
+        if made.tobytes() != (expected.transpose(0, 3, 1, 2) if how.planar else expected).tobytes():
+            raise DeviceError("the GPU makes other floats than the CPU, so its driver or NVRTC cannot be trusted; update them")
 
     def hand_over(self, batch: Handed) -> Handed:
         torch = self._torch

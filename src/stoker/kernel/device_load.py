@@ -189,6 +189,11 @@ class DeviceLoad:
         return bool(self._told("full"))
 
     @property
+    def unfinished(self) -> bool:
+        """Whether effects are left to do: its pictures come as bytes, channels last, for `Renderer.finish`."""
+        return bool(self._told("unfinished"))
+
+    @property
     def device_bytes(self) -> int:
         """Bytes of device memory that it needs in all."""
         return self._told("device_bytes")
@@ -228,7 +233,8 @@ class DeviceLoad:
     def launches(self, device_memory: int, out: int, out_stride: int) -> list[Launch]:
         """What to launch, in this order, once all is copied and cleared; nothing where it is empty.
 
-        The picture of row r is written to `out` + r * `out_stride` on the device, unless its error word says otherwise.
+        The picture of row r, finished or not, is written to `out` + r * `out_stride` on the device, unless its error word says
+        otherwise.
         """
         program = self._program
         if program is None:
@@ -240,7 +246,9 @@ class DeviceLoad:
             told[name] = device_memory + self._told(f"{name}_at")
         told["out"], told["out_stride"], told["count"] = out, out_stride, self.pictures
         told["out_height"], told["out_width"] = self._out_size
-        told["channels"], told["planar"], told["floats"] = program.channels, program.planar, program.as_float
+        told["channels"] = program.channels
+        if not self.unfinished:
+            told["planar"], told["floats"] = program.planar, program.as_float
         told["scale"][: len(program.scale)], told["bias"][: len(program.bias)] = program.scale, program.bias
         argument = struct.tobytes()
         kernels = _KERNELS.items() if self.pictures else ()

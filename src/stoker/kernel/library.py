@@ -57,6 +57,7 @@ _SIGNATURES: dict[str, list[Any]] = {
     "stk_draws": [*[c_void_p] * 6, c_int64, c_int32, c_void_p],
     "stk_passes": [c_void_p, c_int32, c_void_p, c_void_p],
     "stk_render": [c_void_p, c_void_p],
+    "stk_finish": [c_void_p, c_void_p, c_int64],
     "stk_seek_make": [c_void_p, c_void_p, c_void_p, c_int64, c_int32, c_void_p, c_int64, c_void_p, c_void_p],
     "stk_jpeg_decode": [c_void_p, c_void_p, c_void_p, c_int64, c_void_p, c_int64, c_void_p],
     "stk_mixup": [c_void_p, c_int64, c_int64, c_int32, c_double, c_void_p],
@@ -212,6 +213,7 @@ class Library:
         self.draws: _Function = loaded.stk_draws
         self.passes: _Function = brief.stk_passes
         self.render: _Function = loaded.stk_render
+        self.finish: _Function = loaded.stk_finish
         self.jpeg_decode: _Function = loaded.stk_jpeg_decode
         self.mixup: _Function = loaded.stk_mixup
         self.cutmix: _Function = loaded.stk_cutmix

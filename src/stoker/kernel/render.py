@@ -358,6 +358,13 @@ class Renderer:
         self.bad, ns, cpu_ns, self.read_bytes, _ = _ANSWER.unpack_from(self._struct.memory, _ANSWER_AT)
         self.read_s, self.read_cpu_s = ns * 1e-9, cpu_ns * 1e-9
 
+    def finish(self, slots: Ints) -> Ints:
+        """Finish pictures that a device has begun, whose bytes stand at the beginning of these rows; returns the failed ones."""
+        slots = np.ascontiguousarray(slots, _INT64)
+        library().finish(self._struct.at, place(slots), len(slots))
+        failed: Ints = slots[self.rows["status"][slots] != Status.OK]
+        return failed
+
     def errnos(self, source: FileInput) -> dict[int, int]:
         """Of the files of an input that could not be read: their numbers in it -> errno."""
         rows = self.rows if source.slots is None else self.rows[source.slots]

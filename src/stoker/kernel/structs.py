@@ -73,6 +73,7 @@ PICTURES = _words(
 DEVICE_LOAD = _words(
     "memory", "capacity", "slots", "most_pictures", "most_device_bytes", "pictures", "full", "data_at", "data_end", "errors_at",
     "coefficients_at", "work_at", "device_bytes", "blocks", "work_bytes", "chunks", "tiles", "keep", "fetches", "fetched",
+    "unfinished",
 )  # fmt: skip
 KEEP = _words("memory", "capacity", "used")
 FETCH = _words("from", "to", "size")

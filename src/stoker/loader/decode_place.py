@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..device import Output
 from ..engine.core_turns import CoreTurns
 from ..errors import ConfigError, DeviceError
-from ..image.fusion import passes
+from ..image.fusion import PassWork, passes
+from ..image.geometry import CropBox
+from ..plan.field_effects import image_spec
 from ..plan.nodes import Blend, verb_of
 from ..plan.plan import Plan
 from ..sizes import counted, parse_bytes, show_bytes
@@ -31,7 +33,8 @@ LOADS = 6
 class DeviceImage:
     """The field of a plan's batches whose pictures can be decoded on a device; `shape` and `dtype` are those of one picture.
 
-    `step` is the name of the step that makes it, as statistics have it.
+    `step` is the name of the step that makes it, as statistics have it; `rest` names the first operation that is left to the CPU,
+    if there is one.
     """
 
     field: str
@@ -39,6 +42,7 @@ class DeviceImage:
     shape: tuple[int, ...]
     dtype: str
     step: str
+    rest: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +92,11 @@ def decoding_of(
         alone = executor == "inline"
         turns = None if alone else threads or default_threads(plan).threads
         cores = None if turns is None else CoreTurns(turns)
+        from ..device.device_check import check_device
         from ..device.device_decode import DeviceDecoding, LoadSize
 
         size, automatic = LoadSize(budget, 1 if alone else LOADS, kept_bytes=kept_bytes), decode_on == "auto"
+        check_device(memory)
         device = DeviceDecoding(memory, found.field, found.shape, found.dtype, size, cores, optional=automatic)
     except (ConfigError, DeviceError) as error:
         if decode_on == "cuda":
@@ -142,10 +148,15 @@ def _decoded(plan: Plan, image: BatchImage) -> DeviceImage | str:
             return f"{verb_of(last.node)}() comes after batch()"
     if node.lenient:
         return f"image({told}, lenient=True) decodes damaged images, too, which only the CPU does"
-    for further in passes(node.ops)[1:]:
-        return f"{type(further.operations[0]).__name__} comes after the crop of image({told}), and is done on the CPU"
+    made = passes(node.ops)
+    leading = made.pop(0).operations if made and made[0].work is PassWork.RESAMPLE else ()
+    rest = type(made[0].operations[0]).__name__ if made else ""
+    if rest and image_spec(replace(node, ops=leading), given).shape != image.spec.shape:
+        return f"in image({told}) operations from {rest} on set the size of the picture, and only the CPU does those"
+    if any(isinstance(op, CropBox) for each in made for op in each.operations):
+        return f"image({told}) crops to boxes after {rest}, which only the CPU does"
     shape = tuple(side for side in image.spec.shape if side is not None)
-    return DeviceImage(image.field, image.step.column(node.field), shape, image.spec.dtype, f"image({told})")
+    return DeviceImage(image.field, image.step.column(node.field), shape, image.spec.dtype, f"image({told})", rest)
 
 
 def explain_decoding(
@@ -168,8 +179,9 @@ def explain_decoding(
         return f"{found.field} on the CPU: no picture has a seek index, which the GPU needs; `stoker index --jpeg` makes one"
     which = "pictures" if seeks == count else f"the {seeks:,} of {counted(count, 'picture')} that have a seek index"
     where = "on the GPU" if decode_on == "cuda" else "on the GPU where that is faster, as measured"
+    rest = f"; {found.rest} and what follows it are done on the CPU, to crops that come back" if found.rest else ""
     stay = f". At most {show_bytes(kept_bytes)} of pictures stay in pinned memory once they were read" if kept_bytes else ""
     return (
-        f"{found.field}: {which} {where}, if baseline and of one scan; others on the CPU. All pictures in flight take at most "
-        f"{show_bytes(budget)} of the GPU's memory{stay}"
+        f"{found.field}: {which} {where}, if baseline and of one scan; others on the CPU{rest}. All pictures in flight take at "
+        f"most {show_bytes(budget)} of the GPU's memory{stay}"
     )

@@ -192,13 +192,11 @@ class Loader:
             plan, self._ahead_bytes = reading_ahead(plan, self._deal, part, self._budget_bytes // AHEAD_SHARE)
         self._plan = plan
         elsewhere = workers_at is not None or pool is not None
+        self._floats = FloatPlace(plan) if elsewhere else float_place(plan, self._output)
+        made = self._floats.plan  # other programs make rows by the user's plan
         self._decoding = decoding_of(
-            plan, self._output, decode_on, executor, threads, processes, elsewhere, device_bytes, kept_bytes
+            made, self._output, decode_on, executor, threads, processes, elsewhere, device_bytes, kept_bytes
         )
-        # Other programs make rows by the user's plan, and what decodes on a device makes floats there itself.
-        as_given = elsewhere or self._decoding.device is not None
-        self._floats = FloatPlace(plan) if as_given else float_place(plan, self._output)
-        made = self._floats.plan
         self._group = group_of(made, ahead) if part.count == 1 or not plan.batch else 1
         self._layout = layout_of(made, self._group)
         self._cache, self._lent = (cache, True) if cache is not None else (open_cache(plan, part.count), False)
