@@ -835,6 +835,25 @@ def test_auto_stays_on_the_cpu_where_the_device_has_no_memory(
         assert reason.startswith("on the CPU, because there is no memory") and told in reason
 
 
+def test_auto_goes_on_with_the_cpu_where_no_more_memory_can_be_pinned(
+    emulated: Emulation, photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = emulated_gpu.EmulatedMemory.pinned
+
+    def short(memory: Any, nbytes: int) -> Any:
+        if nbytes > 1 << 20:
+            raise RuntimeError("CUDA error: out of memory")
+        return make(memory, nbytes)
+
+    with crops(photos, 4).loader(device="cuda", decode_on="auto", threads=2) as loader:
+        device = loader._decoding.device
+        assert device is not None
+        monkeypatch.setattr(emulated_gpu.EmulatedMemory, "pinned", short)
+        device.take(1.0)
+        assert epochs(loader, 2) == expected(crops(photos, 4), 2)
+        assert device.share == 0 and not loader.stats().device_images
+
+
 def test_memory_of_a_trial_that_failed_goes_back_to_the_training(emulated: Emulation, photos: Path) -> None:
     with crops(photos, 14).loader(device="cuda", decode_on="auto", threads=2, ahead=2) as loader:
         device = loader._decoding.device
