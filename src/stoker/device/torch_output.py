@@ -173,7 +173,8 @@ class CudaOutput(TorchOutput):
 
     def _make_floats(self, tensor: Any, how: PixelFloats, user: Any) -> Any:
         assert self._kernel is not None
-        pixels = self._sent(tensor)  # whose memory stays with this stream, which uses it again only after the kernel
+        # Memory of this stream, which uses it again only after the kernel; or, decoded there, of the batch, which is kept so long.
+        pixels = self._sent(tensor)
         floats = self._torch.empty(how.shape(pixels.shape), dtype=self._torch.float32, device=pixels.device)
         self._kernel.launch(how, pixels.shape, pixels.data_ptr(), floats.data_ptr(), self._stream.cuda_stream)
         floats.record_stream(user)
