@@ -173,7 +173,7 @@ class CudaOutput(TorchOutput):
 
     def _make_floats(self, tensor: Any, how: PixelFloats, user: Any) -> Any:
         assert self._kernel is not None
-        # Memory of this stream, which uses it again only after the kernel; or, decoded there, of the batch, which is kept so long.
+        # Memory of this stream, which uses it again only after the kernel; or of the batch, decoded there, which is kept so long.
         pixels = self._sent(tensor)
         floats = self._torch.empty(how.shape(pixels.shape), dtype=self._torch.float32, device=pixels.device)
         self._kernel.launch(how, pixels.shape, pixels.data_ptr(), floats.data_ptr(), self._stream.cuda_stream)
