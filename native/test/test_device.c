@@ -269,6 +269,7 @@ static void compare_kept(lab *l, const stk_program *program, int32_t width, int3
     for (int64_t i = 0; i < load.fetched; i++)
       CHECK(stk_within(fetches[i].from - (int64_t)(intptr_t)kept.data, fetches[i].size, kept.length));
     run_load(&load, program, &to, errors);
+    if (load.unfinished) finish(&load, &to, errors);
     for (int64_t i = 0; i < PICTURES; i++) {
       const int on_device = there[i].decoder == STK_DEVICE;
       l->fetched += on_device;

@@ -577,8 +577,8 @@ def test_where_memory_runs_out_rows_go_one_by_one_and_not_to_the_device(
         if source.count > 1:
             raise MemoryError
 
-    monkeypatch.setattr(Renderer, "add", short)
     with crops(photos).loader(device="cuda", decode_on="cuda", threads=threads) as loader:
+        monkeypatch.setattr(Renderer, "add", short)
         assert epochs(loader, 1) == right
 
 
