@@ -701,10 +701,10 @@ typedef struct {
 /* What `kept` says is kept of a picture: its bytes, with all states of its seek index; 0: nothing. */
 int64_t stk_kept_bytes(const int64_t *kept, const uint8_t **data);
 
-/* Make the picture of row `slot`; box is NULL where no operation asks for it. 0: there is a load, it takes the picture, and it
- * has no room; nothing was done. */
 /* Whether what says where pictures go makes sense; `boxes`: there are some. */
 int stk_pictures_sensible(const stk_pictures *to, int boxes);
+/* Make the picture of row `slot`; box is NULL where no operation asks for it. 0: there is a load, it takes the picture, and it
+ * has no room; nothing was done. */
 int stk_render_encoded(stk_pictures *to, int64_t slot, const float *box, const stk_encoded *from);
 void stk_render_pixels(stk_pictures *to, int64_t slot, const float *box, const stk_images *images, const uint8_t *pixels);
 /* Copies columns of one row of pixels, converting between gray, RGB and RGB with a fourth channel. */

@@ -67,10 +67,10 @@ static int find_seek(const stk_stored_seeks *from, int64_t number, stk_encoded *
   return 1;
 }
 
-/* Where it is noted what is kept of pictures, by their numbers; NULL: nothing is. */
+/* Where it is noted what is kept of pictures, by their numbers; NULL: nothing is. Examples are parsed each time. */
 static int64_t *notes_of(const stk_input *from, const stk_pictures *to) {
   const stk_stored_seeks *stored = from->seeks.stored;
-  return to->load && to->load->fetches && stored ? stored->kept : NULL;
+  return to->load && to->load->fetches && stored && from->kind != STK_FROM_EXAMPLES ? stored->kept : NULL;
 }
 
 static int64_t *note_of(const stk_input *from, const stk_pictures *to, int64_t i) {

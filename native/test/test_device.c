@@ -32,12 +32,21 @@
 #define ASAN_UNPOISON_MEMORY_REGION(at, size) ((void)(at), (void)(size))
 #endif
 
-enum { MOST_SIDE = 48, SEEK_ROOM = 1 << 18, HEADER = 8, PICTURES = 3, MEMORY = 1 << 24, GAP = 4096, MOST_PARTS = 18 };
+enum {
+  MOST_SIDE = 48,
+  SEEK_ROOM = 1 << 18,
+  HEADER = 8,
+  PICTURES = 3,
+  MEMORY = 1 << 24,
+  KEPT = 1 << 22,
+  GAP = 4096,
+  MOST_PARTS = 19
+};
 
 typedef struct {
   stk_decoder *decoder;
   uint8_t *memory; /* of the load */
-  int64_t taken, errors;
+  int64_t taken, errors, fetched;
 } lab;
 
 typedef struct {
@@ -58,9 +67,10 @@ static void launch(const stk_device_launch *d, const char *name, int64_t grid, i
   CHECK(emulate_launch(name, grid, threads, d, (int64_t)sizeof *d) == 0);
 }
 
-/* The parts of a picture's work: where the offset of each stands, and its size. Returns how many. */
-static int32_t parts_of(stk_device_picture *p, uint32_t *at[MOST_PARTS], int64_t size[MOST_PARTS]) {
+/* The parts of a picture's work: where the offset of each stands, and its size. Returns how many. `bytes`: that of its range. */
+static int32_t parts_of(stk_device_picture *p, uint32_t *bytes, uint32_t *at[MOST_PARTS], int64_t size[MOST_PARTS]) {
   int32_t n = 0;
+  if (p->fetched) at[n] = bytes, size[n++] = (p->length + STK_DEVICE_PIECE - 1) / STK_DEVICE_PIECE * STK_DEVICE_PIECE;
   at[n] = &p->found_at, size[n++] = 8;
   at[n] = &p->clean_at, size[n++] = (p->length / 4 * 4 + 4 + 15) / 16 * 16;
   at[n] = &p->before_at, size[n++] = (p->length + STK_DEVICE_PIECE - 1) / STK_DEVICE_PIECE * 4;
@@ -77,18 +87,19 @@ static int32_t parts_of(stk_device_picture *p, uint32_t *at[MOST_PARTS], int64_t
 
 /* Moves the parts of the work of all pictures apart, into memory in which nothing but them may be touched. */
 static uint8_t *spread_work(stk_device_picture *pictures, int64_t count, int64_t total) {
-  uint32_t *at[MOST_PARTS];
+  uint32_t *at[MOST_PARTS], bytes;
   int64_t size[MOST_PARTS], all = 0, whole = total + count * MOST_PARTS * GAP;
   uint8_t *memory = exactly(whole, 0);
   ASAN_POISON_MEMORY_REGION(memory, (size_t)whole);
   for (stk_device_picture *p = pictures; p < pictures + count; p++) {
     p->work = all;
-    for (int32_t i = 0, n = parts_of(p, at, size); i < n; i++) {
+    for (int32_t i = 0, n = parts_of(p, &bytes, at, size); i < n; i++) {
       CHECK(all + GAP + size[i] <= whole);
       ASAN_UNPOISON_MEMORY_REGION(memory + all + GAP, (size_t)size[i]);
       *at[i] = (uint32_t)(all + GAP - p->work);
       all = (all + GAP + size[i] + 15) / 16 * 16;
     }
+    if (p->fetched) p->bytes = bytes;
   }
   return memory;
 }
@@ -101,6 +112,11 @@ static void run_load(const stk_device_load *load, const stk_program *program, st
   uint8_t *bytes = exactly(data, 0);
   memcpy(pictures, load->memory, (size_t)descriptors);
   memcpy(bytes, load->memory + load->data_at, (size_t)data);
+  const stk_fetch *fetch = load->fetches;
+  for (int64_t i = 0; i < load->pictures; i++) {
+    if (pictures[i].fetched) CHECK(fetch->to == pictures[i].work + pictures[i].bytes && fetch++->size == pictures[i].length);
+  }
+  CHECK(fetch == load->fetches + load->fetched);
   stk_device_launch d = {.pictures = pictures,
                          .data = bytes,
                          .errors = exactly(4 * load->pictures, 1),
@@ -114,6 +130,12 @@ static void run_load(const stk_device_load *load, const stk_program *program, st
                          .channels = program->channels,
                          .planar = load->unfinished ? 0 : program->layout,
                          .floats = load->unfinished ? 0 : program->out_type};
+  fetch = load->fetches;
+  for (const stk_device_picture *p = pictures; p < pictures + load->pictures; p++) {
+    if (!p->fetched) continue;
+    memcpy(d.work + p->work + p->bytes, (const void *)(intptr_t)fetch->from, (size_t)fetch->size);
+    fetch++;
+  }
   memcpy(d.scale, program->scale, sizeof d.scale);
   memcpy(d.bias, program->bias, sizeof d.bias);
   launch(&d, "stk_unstuff_ranges", load->pictures, 256);
@@ -220,6 +242,46 @@ static int32_t compare(lab *l, const stk_program *program, int32_t width, int32_
   return given;
 }
 
+/* Renders some copies of a JPEG from where they are kept: those that the device takes have the pixels of the CPU, or an error
+ * word, and whatever it fetches is what is kept. Of the others those that the CPU finds fault with are read after all. */
+static void compare_kept(lab *l, const stk_program *program, int32_t width, int32_t height, const jpeg *image,
+                         const seek_index *seek, const char *what) {
+  const int64_t positions[PICTURES] = {3, 8, 21},
+                size = (int64_t)width * height * program->channels * (program->out_type ? 4 : 1);
+  stk_row here[PICTURES], there[PICTURES];
+  int64_t slots[PICTURES], note = 0, next = 0;
+  uint32_t errors[PICTURES];
+  stk_fetch fetches[PICTURES];
+  stk_keep keep = {.memory = aligned_alloc(256, KEPT), .capacity = KEPT};
+  stk_device_load load = {.memory = l->memory, .capacity = MEMORY, .slots = slots, .most_pictures = PICTURES};
+  load.most_device_bytes = INT64_C(1) << 30, load.keep = &keep, load.fetches = fetches;
+  uint8_t *expected = exactly(PICTURES * size, 0), *made = exactly(PICTURES * size, 0);
+  stk_pictures to = {.decoder = l->decoder, .program = program, .count = PICTURES, .positions = positions};
+  to.out_width = width, to.out_height = height, to.out_stride = size, to.out = expected, to.rows = here;
+  stk_encoded read = {image->data, image->length, seek->bytes, seek->size, &note}, kept = {.kept = &note};
+  for (int64_t i = 0; i < PICTURES; i++) CHECK(stk_render_encoded(&to, i, NULL, &read));
+  stk_load_begin(&load);
+  to.out = made, to.rows = there, to.load = &load;
+  CHECK(stk_render_encoded(&to, 0, NULL, &read));
+  if ((kept.length = stk_kept_bytes(&note, &kept.data))) {
+    stk_load_begin(&load);
+    for (int64_t i = 0; i < PICTURES; i++) CHECK(stk_render_encoded(&to, i, NULL, &kept));
+    for (int64_t i = 0; i < load.fetched; i++)
+      CHECK(stk_within(fetches[i].from - (int64_t)(intptr_t)kept.data, fetches[i].size, kept.length));
+    run_load(&load, program, &to, errors);
+    if (load.unfinished) finish(&load, &to, errors);
+    for (int64_t i = 0; i < PICTURES; i++) {
+      const int on_device = there[i].decoder == STK_DEVICE;
+      l->fetched += on_device;
+      if ((on_device && errors[next++] != 0) || there[i].status != STK_OK) continue;
+      const int same = here[i].status == STK_OK && memcmp(expected + i * size, made + i * size, (size_t)size) == 0;
+      if (!same) fprintf(stderr, "kept picture %lld of %s, %dx%d: %s\n", (long long)i, what, width, height, here[i].message);
+      CHECK(same);
+    }
+  }
+  free(keep.memory), free(expected), free(made);
+}
+
 static int make_index(lab *l, const jpeg *image, int32_t step, seek_index *seek) {
   const stk_program limits = {.max_pixels = 1 << 24, .max_scans = 50, .channels = 3};
   stk_row row;
@@ -256,6 +318,7 @@ static void sound_files_come_out_the_same(lab *l, int64_t count, uint64_t seed) 
     const stk_program program = random_program(&d, &width, &height);
     if (make_index(l, &image, random_step(&d), &seek)) {
       const int32_t given = compare(l, &program, width, height, &image, &seek, describe_recipe(&r));
+      compare_kept(l, &program, width, height, &image, &seek, describe_recipe(&r));
       const int all = r.tables != TABLES_HIGH && !(r.dress & DRESS_STUFFING);
       const int missed = all && given != PICTURES && is_made_here(l, &program, width, height, &image);
       if (missed) fprintf(stderr, "%s: %d of %d\n", describe_recipe(&r), given, PICTURES);
@@ -265,6 +328,20 @@ static void sound_files_come_out_the_same(lab *l, int64_t count, uint64_t seed) 
     free(image.data);
   }
   CHECK(indexed >= count / 4);
+}
+
+/* Of pictures so wide that there is no room for four rows of samples, each row is made alone; here with a border around them. */
+static void wide_pictures_come_out_the_same(lab *l) {
+  seek_index seek;
+  recipe r = plain_recipe(1700, 24);
+  r.h[0] = r.v[0] = 1;
+  const jpeg image = make_jpeg(&r);
+  stk_program program = {.max_pixels = 1 << 24, .max_scans = 50, .channels = 3, .exact = 1};
+  add_op(&program, STK_OP_RESIZE, 19, 40);
+  add_op(&program, STK_OP_CENTER_CROP, 33, 48);
+  CHECK(make_index(l, &image, 4, &seek));
+  CHECK(compare(l, &program, 48, 33, &image, &seek, describe_recipe(&r)) == PICTURES);
+  free(image.data);
 }
 
 static recipe small_recipe(int i) {
@@ -326,6 +403,7 @@ static void compare_wounded(lab *l, dice *d, const jpeg *image, const char *what
   if (roll_below(d, 8)) pretend(&bad, &seek);
   const stk_program program = random_program(d, &width, &height);
   compare(l, &program, width, height, &bad, &seek, what);
+  compare_kept(l, &program, width, height, &bad, &seek, what);
   free(bad.data);
 }
 
@@ -434,11 +512,13 @@ int main(int argc, char **argv) {
   } else {
     a_load_that_is_full_is_emptied(&l);
     what_is_kept_is_fetched_from_where_it_is_kept(&l);
+    wide_pictures_come_out_the_same(&l);
     sound_files_come_out_the_same(&l, count, seed);
     every_byte_may_be_wrong(&l, count, seed);
     wounds_and_lies_do_no_harm(&l, 2 * count, seed);
   }
-  printf("device: %lld pictures taken, of these %lld with an error word\n", (long long)l.taken, (long long)l.errors);
+  printf("device: %lld pictures taken, of these %lld with an error word; %lld fetched\n", (long long)l.taken, (long long)l.errors,
+         (long long)l.fetched);
   stk_decoder_free(l.decoder);
   free(l.memory);
   return 0;

@@ -620,7 +620,7 @@ class Pipeline:
 
     def explain(self, *, decode_on: str = "cpu", device_memory: int | str = "2GB", pinned_memory: int | str | None = None) -> str:
         """What the pipeline will do, as text; with `decode_on` also what ``loader(decode_on=...)`` decodes where, and why."""
-        if decode_on == "cpu":
+        if decode_on == "cpu" and pinned_memory is None:
             return running.explained(self.plan)
         from .loader.decode_place import explain_decoding
 

@@ -33,6 +33,9 @@ class EmulatedStream:
     def wait_event(self, event: Any) -> None:
         pass
 
+    def synchronize(self) -> None:
+        pass
+
 
 class EmulatedCuda:
     """The part of `torch.cuda` that is used."""

@@ -114,6 +114,15 @@ def test_a_busy_model_beside_it_changes_no_byte_and_batches_that_are_kept_stay(p
         assert np.array_equal(batch["image"].cpu().numpy(), columns[0]), "what was kept"
 
 
+def test_memory_that_torch_fills_is_filled_before_it_is_written_to(photos: Path) -> None:
+    expected = values(crops(photos), 4)
+    torch.use_deterministic_algorithms(True)
+    try:
+        check_same(values(crops(photos), 4, decode_on="cuda", threads=4), expected)
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
 def test_auto_gives_the_same(photos: Path) -> None:
     check_same(values(crops(photos, 4), 5, decode_on="auto", threads=2), values(crops(photos, 4), 5))
 

@@ -15,7 +15,9 @@ import sys
 import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +46,8 @@ from stoker.image import (
     Solarize,
     ToFloat,
 )
-from stoker.kernel.render import Renderer
+from stoker.kernel import device_load
+from stoker.kernel.render import Input, Renderer
 from stoker.kernel.status import Status
 from stoker.loader import Loader
 from stoker.loader.decode_policy import DecodePolicy
@@ -388,7 +391,7 @@ def test_without_pinned_memory_pictures_are_read_and_that_is_told_once(
     make = emulated_gpu.EmulatedMemory.pinned
 
     def pinned(memory: Any, nbytes: int) -> Any:
-        if nbytes == 77_000_000:
+        if nbytes == 1 << 26:
             raise RuntimeError("CUDA error: out of memory\nmore of that")
         return make(memory, nbytes)
 
@@ -396,7 +399,7 @@ def test_without_pinned_memory_pictures_are_read_and_that_is_told_once(
     with crops(photos).loader(device="cuda", decode_on="cuda", threads=2, pinned_memory=77_000_000) as loader:
         assert epochs(loader, 2) == expected(crops(photos), 2)
     told = (
-        "no further 77.0 MB of memory could be pinned for pictures (CUDA error: out of memory); "
+        "no further 67.1 MB of memory could be pinned for pictures (CUDA error: out of memory); "
         "the others are read again in every epoch"
     )
     assert [record.message for record in caplog.records] == [told]
@@ -407,6 +410,35 @@ def test_who_keeps_pictures_hears_of_it_and_a_size_that_is_none_is_refused(emula
     assert "At most 2.0 GB of pictures stay in pinned memory once they were read" in told
     with pytest.raises(ConfigError, match="loader: pinned_memory='much' is not a size"):
         crops(photos).loader(device="cuda", decode_on="cuda", pinned_memory="much")
+
+
+def test_where_the_cpu_decodes_memory_for_pictures_that_stay_is_refused(emulated: Emulation, photos: Path) -> None:
+    for ask in (crops(photos).explain, partial(crops(photos).loader, device="cuda")):
+        with pytest.raises(
+            ConfigError, match=r"pinned_memory keeps pictures for the GPU to decode; use decode_on='cuda' or 'auto'"
+        ):
+            ask(pinned_memory="2GB")
+
+
+def test_pinned_memory_is_never_more_than_was_given_although_torch_rounds_up(
+    emulated: Emulation, photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device_load, "_KEEP_BYTES", 1 << 15)
+    pipeline = crops(photos)
+    with pipeline.loader(device="cuda", decode_on="cuda", executor="inline", pinned_memory=50_000) as loader:
+        device = loader._decoding.device
+        assert device is not None and device.kept is not None
+        assert epochs(loader, 3) == expected(pipeline, 3)
+        kept = [len(memory) for _, memory in device.kept._parts]
+    assert kept == [1 << 15, 1 << 14]
+
+
+def test_no_memory_is_spent_on_pictures_of_records_that_are_parsed_anyway(emulated: Emulation, shards: Path) -> None:
+    pipeline = stoker.tfrecord(str(shards / "r-*.tfrecord")).image("image", RandomResizedCrop(40)).batch(6)
+    with pipeline.loader(device="cuda", decode_on="cuda", threads=2, pinned_memory="50MB") as loader:
+        assert epochs(loader, 2) == expected(pipeline, 2)
+        assert loader._decoding.device is not None and loader._decoding.device.kept is not None
+        assert [int(part["used"][0]) for part, _ in loader._decoding.device.kept._parts] == [0]
 
 
 # ---- threads -----------------------------------------------------------------------------------------------------------------
@@ -532,6 +564,35 @@ def test_loads_that_are_full_are_decoded_and_filled_again(
         assert epochs(loader, 1) == expected(pipeline, 1)
         assert loader.stats().device_images >= TAKEN
     assert emulated.counts().launches - before >= 5 * TAKEN // 2
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_where_memory_runs_out_rows_go_one_by_one_and_not_to_the_device(
+    emulated: Emulation, photos: Path, monkeypatch: pytest.MonkeyPatch, threads: int
+) -> None:
+    right, add = expected(crops(photos), 1), Renderer.add
+
+    def short(renderer: Renderer, source: Input, slots: Any = None) -> None:
+        add(renderer, source, slots)
+        if source.count > 1:
+            raise MemoryError
+
+    with crops(photos).loader(device="cuda", decode_on="cuda", threads=threads) as loader:
+        monkeypatch.setattr(Renderer, "add", short)
+        assert epochs(loader, 1) == right
+
+
+def test_room_for_a_load_that_another_thread_takes_first_is_made(emulated: Emulation, photos: Path) -> None:
+    class Taken(deque[Any]):
+        def pop(self) -> Any:  # type: ignore[override]
+            self.clear()
+            return super().pop()
+
+    with crops(photos).loader(device="cuda", decode_on="cuda", threads=2) as loader:
+        device = loader._decoding.device
+        assert device is not None
+        device._rooms = Taken(maxlen=device.size.loads)
+        assert epochs(loader) == expected(crops(photos))
 
 
 def test_a_run_that_is_resumed_elsewhere_goes_on_with_the_same_batches(emulated: Emulation, photos: Path) -> None:
@@ -772,6 +833,25 @@ def test_auto_stays_on_the_cpu_where_the_device_has_no_memory(
         reason = loader.stats().decode_reason
         assert not loader.stats().device_images
         assert reason.startswith("on the CPU, because there is no memory") and told in reason
+
+
+def test_auto_goes_on_with_the_cpu_where_no_more_memory_can_be_pinned(
+    emulated: Emulation, photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = emulated_gpu.EmulatedMemory.pinned
+
+    def short(memory: Any, nbytes: int) -> Any:
+        if nbytes > 1 << 20:
+            raise RuntimeError("CUDA error: out of memory")
+        return make(memory, nbytes)
+
+    with crops(photos, 4).loader(device="cuda", decode_on="auto", threads=2) as loader:
+        device = loader._decoding.device
+        assert device is not None
+        monkeypatch.setattr(emulated_gpu.EmulatedMemory, "pinned", short)
+        device.take(1.0)
+        assert epochs(loader, 2) == expected(crops(photos, 4), 2)
+        assert device.share == 0 and not loader.stats().device_images
 
 
 def test_memory_of_a_trial_that_failed_goes_back_to_the_training(emulated: Emulation, photos: Path) -> None:

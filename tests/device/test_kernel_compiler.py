@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -127,3 +130,14 @@ def test_the_kernels_compile_for_real_devices(target: str) -> None:
         image = compiler.compile(source, target, OPTIONS)
         assert image.startswith(b"\x7fELF")
         assert all(name.encode() in image for name in names)
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs NVIDIA's compiler, and no GPU")
+@pytest.mark.parametrize("source", [all_kernels, floats_source])
+def test_kernels_compile_without_a_warning_and_each_operation_is_rounded(source: Callable[[], str], tmp_path: Path) -> None:
+    text, made = tmp_path / "stoker.cu", tmp_path / "stoker.ptx"
+    text.write_text(source())
+    options = ["--ptx", "--gpu-architecture=compute_80", "-Werror=all-warnings", *OPTIONS]
+    done = subprocess.run(["nvcc", *options, str(text), "-o", str(made)], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert ".entry stk_" in made.read_text() and "fma.rn" not in made.read_text()

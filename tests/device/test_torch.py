@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +18,10 @@ from stoker.errors import BatchError, ConfigError
 from stoker.image import RandomResizedCrop
 
 from ..loader.runs import PIPELINES, SINGLES, epochs_of, feed_hash, numbers, tokens
+from .emulated_cuda import EmulatedCuda, EmulatedCudaOutput, EmulatedStream
+from .emulated_cuda import recorded as recorded
+from .emulated_gpu import driver_library as driver_library
+from .emulated_gpu import emulated as emulated
 
 torch = pytest.importorskip("torch")
 
@@ -152,6 +159,93 @@ def test_sparse_tensors_which_do_not_know_their_size_pass_through() -> None:
         for format in ("numpy", "torch"):
             with pipeline.loader(format=format) as loader:
                 assert [batch.rows for batch in loader] == [4, 4] and loader.stats().batches == 2
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_memory_that_is_still_copied_is_nobody_elses_when_its_loader_goes(
+    recorded: list[int], monkeypatch: pytest.MonkeyPatch, closed: bool
+) -> None:
+    class Slow(EmulatedStream):
+        def query(self) -> bool:
+            return False
+
+        def synchronize(self) -> None:
+            seen.append([ref() is not None for ref in slabs])
+
+    seen: list[list[bool]] = []
+    slabs: list[weakref.ref[Any]] = []
+    allocate = EmulatedCudaOutput.allocate
+
+    def allocated(output: EmulatedCudaOutput, nbytes: int) -> Any:
+        memory = allocate(output, nbytes)
+        slabs.append(weakref.ref(memory))
+        return memory
+
+    monkeypatch.setattr(EmulatedCuda, "Stream", Slow)
+    monkeypatch.setattr(EmulatedCudaOutput, "allocate", allocated)
+    loader = stoker.arrays(x=np.arange(32.0)).batch(16).loader(device="cuda", executor="inline", ahead=1)
+    list(loader)
+    if closed:
+        loader.close()
+    del loader
+    gc.collect()
+    assert seen == [[True, True]] * 2 and all(ref() is None for ref in slabs)
+
+
+def test_pinned_memory_is_the_hosts_whatever_the_default_device_is() -> None:
+    def empty(*arguments: Any, pin_memory: bool, **options: Any) -> Any:
+        assert pin_memory  # which takes a GPU
+        return torch.empty(*arguments, **options)
+
+    emulated = SimpleNamespace(cuda=EmulatedCuda(), empty=empty, uint8=torch.uint8)
+    torch.set_default_device("meta")
+    try:
+        memory = torch_output.CudaOutput(emulated, torch.device("cpu")).allocate(8)
+    finally:
+        torch.set_default_device(None)
+    assert memory.shape == (8,) and memory.dtype == np.uint8
+
+
+class QueuedStream(EmulatedStream):
+    """A stream on which whatever is queued is done when somebody waits for it."""
+
+    queued = 0
+
+    def query(self) -> bool:
+        return not self.queued
+
+    def synchronize(self) -> None:
+        self.queued = 0
+
+
+def torch_memory() -> tuple[torch_output.TorchMemory, QueuedStream]:
+    """Memory of a device, whose stream torch queues something on when it makes a tensor; and that stream."""
+    stream = QueuedStream(None)
+
+    def empty(*arguments: Any, **options: Any) -> Any:
+        stream.queued += 1
+        return torch.empty(*arguments, **options)
+
+    cuda = SimpleNamespace(Stream=lambda device: stream, stream=lambda stream: nullcontext())
+    names = ("uint8", "float32", "from_numpy", "inference_mode")
+    emulated = SimpleNamespace(cuda=cuda, empty=empty, **{name: getattr(torch, name) for name in names})
+    return torch_output.TorchMemory(emulated, torch.device("cpu"), lambda nbytes: np.empty(nbytes, np.uint8)), stream
+
+
+def test_memory_of_a_device_may_be_written_to_at_once() -> None:
+    memory, stream = torch_memory()
+    memory.rows((3, 4), "uint8")
+    assert stream.query(), "what torch fills new memory with would overwrite what others write to it"
+
+
+def test_a_batch_that_is_made_while_the_training_infers_can_be_trained_with() -> None:
+    memory, _ = torch_memory()
+    with torch.inference_mode():
+        made = memory.rows((3, 4), "float32")
+        made = made, memory.taken(made, np.array([2, 0]))
+    weights = torch.ones(4, requires_grad=True)
+    for batch in made:
+        (batch * weights).sum().backward()
 
 
 class TwoGpus:

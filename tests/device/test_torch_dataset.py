@@ -118,6 +118,19 @@ def test_each_iteration_is_the_next_epoch_and_set_epoch_chooses_one() -> None:
         assert [rows(batch) for batch in loader] == expected[0]
 
 
+def test_epochs_are_counted_whatever_the_default_device_is() -> None:
+    pipeline = numbers().shuffle(seed=1).batch(10)
+    expected = ours(pipeline, 3)
+    torch.set_default_device("meta")
+    try:
+        dataset = pipeline.torch_dataset()
+        assert [rows(batch) for batch in dataset] == expected[0]
+        dataset.set_epoch(2)
+        assert [rows(batch) for batch in dataset] == expected[2]
+    finally:
+        torch.set_default_device(None)
+
+
 def test_workers_agree_on_the_epoch_after_an_iteration_that_was_left_early() -> None:
     pipeline = numbers(400).shuffle(seed=1).batch(4)
     expected = ours(pipeline, 4)

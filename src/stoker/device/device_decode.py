@@ -124,7 +124,7 @@ class DeviceDecoding:
         self.driver = open_driver(memory.ordinal)
         self.functions = load_kernels(self.driver, all_kernels(), OPTIONS, NAMES)
         self.kept = KeptPictures(size.kept_bytes, partial(_memory_to_keep, memory)) if size.kept_bytes else None
-        self._turns, self._optional = turns, optional
+        self._turns, self.optional = turns, optional
         #: the share of a batch's pictures that go to the device
         self.share = 0.0 if optional else 1.0
         #: why the device is no longer used, where it is optional
@@ -148,8 +148,8 @@ class DeviceDecoding:
             except (RuntimeError, MemoryError) as error:  # torch's OutOfMemoryError is one of the former
                 why = f"{show_bytes(rows * self.row_bytes)}; {message_of(error).splitlines()[0]}"
                 told = f"there is no memory on the device for another batch ({why})"
-                if self._optional:
-                    self.share, self.refusal = 0.0, told
+                if self.optional:
+                    self.refuse(told)
                     return None
                 raise DeviceError(
                     f"{told}; make fewer ahead, as in loader(ahead=2), use less for decoding, as in "
@@ -166,6 +166,10 @@ class DeviceDecoding:
                 self._rooms.extend([DeviceRoom(self) for _ in range(self.size.loads - len(self._rooms))])
         self.share = share
 
+    def refuse(self, why: str) -> None:
+        """Leave everything to the CPU from now on."""
+        self.share, self.refusal = 0.0, why
+
     def aside(self) -> AbstractContextManager[None]:
         """Wait for the device, while others use the core."""
         return nullcontext() if self._turns is None else self._turns.aside()
@@ -181,7 +185,10 @@ class DeviceDecoding:
     def room(self) -> Iterator[DeviceRoom]:
         """Room for a load on the device, once there is some."""
         with self._free_rooms:
-            room = self._rooms.pop() if self._rooms else DeviceRoom(self)
+            try:
+                room = self._rooms.pop()
+            except IndexError:
+                room = DeviceRoom(self)
             yield room
             self._rooms.append(room)
 
@@ -234,7 +241,7 @@ class DeviceBatch:
             worker: DeviceWorker = scratch.keep(decoding, lambda: DeviceWorker(decoding))
             place = self._place + first * decoding.row_bytes
             task = DeviceTask(worker, targets[decoding.field], place, decoding.row_bytes, scratch)
-            scratch.device = task if decodes else None
+            scratch.device = task if decodes and worker.load is not None else None
             try:
                 yield task
             finally:
@@ -293,14 +300,21 @@ class DeviceRoom:
 
 
 class DeviceWorker:
-    """What one worker fills for the device: a load in pinned memory."""
+    """What one worker fills for the device: a load in pinned memory; None: there is no such memory, and it can do without."""
 
     def __init__(self, decoding: DeviceDecoding) -> None:
         size = decoding.size
-        # Not a byte more for the alignment: torch rounds up to a power of two.
-        pinned = decoding.made(lambda: decoding.memory.pinned(size.pinned_bytes))
-        memory = pinned[-pinned.ctypes.data % _ALIGN :]
         self.decoding = decoding
+        self.load: DeviceLoad | None = None
+        try:
+            # Not a byte more for the alignment: torch rounds up to a power of two.
+            pinned = decoding.made(lambda: decoding.memory.pinned(size.pinned_bytes))
+        except DeviceError as error:
+            if not decoding.optional:
+                raise
+            decoding.refuse(message_of(error))
+            return
+        memory = pinned[-pinned.ctypes.data % _ALIGN :]
         self.load = DeviceLoad(memory, _PICTURES, size.device_bytes, kept=decoding.kept)
 
 
@@ -320,8 +334,8 @@ class DeviceTask:
         self._made[:], self._back = False, []
         self._renderer, self._program = renderer, program
         self._empty()
-        self._worker.load.when_full = self._flush
-        renderer.load = self._worker.load
+        self._load.when_full = self._flush
+        renderer.load = self._load
 
     def finish(self, renderer: Renderer) -> Ints:
         """Decode what is in the load; returns the rows that the device gave back, of all loads of the task."""
@@ -334,17 +348,23 @@ class DeviceTask:
     def close(self) -> None:
         """Nothing is put into the load any more."""
         if self._renderer is not None:
-            self._renderer.load = self._worker.load.when_full = None
+            self._renderer.load = self._load.when_full = None
             self._renderer = None
+
+    @property
+    def _load(self) -> DeviceLoad:
+        load = self._worker.load
+        assert load is not None
+        return load
 
     def _empty(self) -> None:
         program = self._program
         assert program is not None
-        self._worker.load.begin(program, *(self.host.shape[2:] if program.planar else self.host.shape[1:3]))
+        self._load.begin(program, *(self.host.shape[2:] if program.planar else self.host.shape[1:3]))
 
     def _flush(self) -> None:
         """Decode what is in the load, wait, and empty it."""
-        load, count = self._worker.load, self._worker.load.pictures
+        load, count = self._load, self._load.pictures
         if not count:
             return
         errors, seconds = self._run(load, count)

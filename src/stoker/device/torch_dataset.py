@@ -60,7 +60,7 @@ def torch_dataset(part: Part, batches: str) -> Any:
             # every epoch and tells them nothing, so this is the only place an epoch number can survive. It belongs to the
             # process that has the DataLoader: ranks that were handed one data set count for themselves (`own`).
             # The last three are what all of them leave out, as `_taken_over` says: in which epoch, how much, and of what size.
-            self._begun = torch.zeros(_MOST_WORKERS + 3, dtype=torch.int64).share_memory_()
+            self._begun = torch.zeros(_MOST_WORKERS + 3, dtype=torch.int64, device="cpu").share_memory_()
             self._owner = os.getpid()
             self._dealt = False  # whether Accelerate shares what this gives among ranks
             self._skips: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
@@ -76,7 +76,7 @@ def torch_dataset(part: Part, batches: str) -> Any:
             self.own()
             self._begun[:_MOST_WORKERS] = _checked_epoch(epoch)
             taken_over = _taken_over(self, _callers(sys._getframe(1)), self._skips)
-            self._begun[_MOST_WORKERS:] = torch.tensor((epoch, *taken_over))
+            self._begun[_MOST_WORKERS:] = torch.tensor((epoch, *taken_over), device="cpu")
 
         def __iter__(self) -> Iterator[Any]:
             dealt = _check_consumer(_callers(sys._getframe(1)), part, batches) or self._dealt

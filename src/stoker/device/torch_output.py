@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 import weakref
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -91,12 +92,15 @@ class CudaOutput(TorchOutput):
         super().__init__(torch, device)
         self._stream = torch.cuda.Stream(device)
         self._copying: deque[tuple[Any, NamedValues]] = deque()
+        finished = weakref.finalize(self, _finish, self._copying, os.getpid())  # then their memory is anybody's
+        finished.atexit = False
         self._staged = False  # whether memory could not be pinned where it lies
         self._floats: dict[str, PixelFloats] = {}  # by field: what becomes of its pixels
         self._kernel: FloatsKernel | None = None  # which does that
 
     def allocate(self, nbytes: int) -> NDArray[np.uint8]:
-        pinned: NDArray[np.uint8] = self._torch.empty(nbytes, dtype=self._torch.uint8, pin_memory=True).numpy()
+        torch = self._torch  # which may have another default device
+        pinned: NDArray[np.uint8] = torch.empty(nbytes, dtype=torch.uint8, device="cpu", pin_memory=True).numpy()
         return pinned
 
     def adopt(self, memory: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -169,7 +173,8 @@ class CudaOutput(TorchOutput):
 
     def _make_floats(self, tensor: Any, how: PixelFloats, user: Any) -> Any:
         assert self._kernel is not None
-        pixels = self._sent(tensor)  # whose memory stays with this stream, which uses it again only after the kernel
+        # Memory of this stream, which uses it again only after the kernel; or of the batch, decoded there, which is kept so long.
+        pixels = self._sent(tensor)
         floats = self._torch.empty(how.shape(pixels.shape), dtype=self._torch.float32, device=pixels.device)
         self._kernel.launch(how, pixels.shape, pixels.data_ptr(), floats.data_ptr(), self._stream.cuda_stream)
         floats.record_stream(user)
@@ -181,10 +186,18 @@ class CudaOutput(TorchOutput):
         return tensor.to(self._device, non_blocking=True)
 
 
+def _finish(copying: Iterable[tuple[Any, NamedValues]], process: int) -> None:
+    """Wait for copies: torch does not know that they read memory that was made of its own. A forked child has none under way."""
+    if os.getpid() == process:
+        for copied, _ in copying:
+            copied.synchronize()
+
+
 class TorchMemory:
     """Memory on a CUDA device from torch's allocator, which knows when a batch that was handed over is no longer in use.
 
-    It belongs to a stream on which nothing stays queued, so what is given out can be written to at once, by any stream.
+    It belongs to a stream on which nothing stays queued, so what is given out can be written to at once, by any stream. Tensors
+    are ordinary ones, whatever mode the training is in while a later batch is made.
     """
 
     def __init__(self, torch: Any, device: Any, pinned: Callable[[int], NDArray[np.uint8]]) -> None:
@@ -193,15 +206,21 @@ class TorchMemory:
         self._stream = torch.cuda.Stream(device)
 
     def rows(self, shape: tuple[int, ...], dtype: str) -> Any:
-        with self._torch.cuda.stream(self._stream):
-            return self._torch.empty(shape, dtype=getattr(self._torch, dtype), device=self._device)
+        torch = self._torch
+        with torch.inference_mode(False), torch.cuda.stream(self._stream):
+            made = torch.empty(shape, dtype=getattr(torch, dtype), device=self._device)
+        # With use_deterministic_algorithms() torch fills it, and with cudaMallocAsync it may be free only later on its stream.
+        if not self._stream.query():
+            self._stream.synchronize()
+        return made
 
     def place(self, tensor: Any) -> int:
         return int(tensor.data_ptr())
 
     def taken(self, tensor: Any, rows: NDArray[np.int64]) -> Any:
-        with self._torch.cuda.stream(self._stream):
-            chosen = tensor.index_select(0, self._torch.from_numpy(rows).to(self._device))
+        torch = self._torch
+        with torch.inference_mode(False), torch.cuda.stream(self._stream):
+            chosen = tensor.index_select(0, torch.from_numpy(rows).to(self._device))
             self._stream.synchronize()
         return chosen
 

@@ -76,8 +76,8 @@ class Launch:
     argument: bytes
 
 
-#: memory for kept pictures is made in parts of this size, because making it takes time
-_KEEP_BYTES = 256 << 20
+#: memory for kept pictures is made in parts of this size, because making it takes time; and the least that is of use
+_KEEP_BYTES, _LEAST_KEEP_BYTES = 256 << 20, 4 << 10
 
 
 class KeptPictures:
@@ -108,8 +108,8 @@ class KeptPictures:
         return not self._parts or 8 * int(self._parts[-1][0]["used"][0]) > 7 * int(self._parts[-1][0]["capacity"][0])
 
     def _add_part(self) -> None:
-        size = min(_KEEP_BYTES, self._left)
-        memory = self._make(size)
+        size = min(_KEEP_BYTES, 1 << self._left.bit_length() - 1)  # torch rounds up to a power of two
+        memory = self._make(size) if size >= _LEAST_KEEP_BYTES else None
         if memory is None:
             self._left = 0
             return

@@ -79,7 +79,7 @@ def decoding_of(
 
     `elsewhere`: rows are made by other programs.
     """
-    check_place(decode_on)
+    check_place(decode_on, keeps=bool(kept_bytes))
     if decode_on == "cpu":
         return Decoding()
     found: DeviceImage | str = why_not_by(executor, processes, elsewhere) or device_image(plan)
@@ -103,16 +103,18 @@ def decoding_of(
             raise
         told = f"on the CPU, because {found if isinstance(found, str) else error}"
         return Decoding(told=told, reason=told)
-    told = explain_decoding(plan, decode_on, budget, kept_bytes)
+    told = explain_decoding(plan, decode_on, budget, kept_bytes or None)
     reason = "on the CPU until its cores are the limit" if automatic else "on the GPU, as asked for"
     executor, workers = (executor, None) if turns is None else ("threads", turns + size.loads)
     return Decoding(device, automatic, executor, workers, turns, cores, found.step, told, reason)
 
 
-def check_place(decode_on: Any) -> None:
-    """Raise where this is not a place to decode on."""
+def check_place(decode_on: Any, *, keeps: bool = False) -> None:
+    """Raise where this is not a place to decode on, or not one for which pictures are kept in pinned memory."""
     if not isinstance(decode_on, str) or decode_on not in PLACES:
         raise ConfigError(f"loader(decode_on={decode_on!r}): must be 'cpu', 'cuda' or 'auto'")
+    if keeps and decode_on == "cpu":
+        raise ConfigError("pinned_memory keeps pictures for the GPU to decode; use decode_on='cuda' or 'auto', or omit it")
 
 
 def why_not_by(executor: str, processes: int | None, elsewhere: bool) -> str | None:
@@ -164,9 +166,9 @@ def explain_decoding(
     pinned_memory: int | str | None = None,
 ) -> str:
     """What ``decode_on`` means for a plan, in words."""
-    check_place(decode_on)
+    check_place(decode_on, keeps=pinned_memory is not None)
     budget = parse_bytes(device_memory, "device_memory")
-    kept_bytes = parse_bytes(pinned_memory, "pinned_memory") if pinned_memory else 0
+    kept_bytes = 0 if pinned_memory is None else parse_bytes(pinned_memory, "pinned_memory")
     found = device_image(plan)
     if isinstance(found, str):
         return f"on the CPU, because {found}"

@@ -121,6 +121,7 @@ class ImageStage(Stage):
         """Say where pictures go; who decodes some of them on a device, None: nobody does."""
         device: DeviceRows | None = scratch.device
         if device is None or device.host is not pixels:  # the latter: these are not the pictures of a batch
+            renderer.load = None  # it still has one where memory ran out when all rows went to the device together
             renderer.begin(epoch, positions, pixels)
             return None
         device.begin(renderer, self._program)

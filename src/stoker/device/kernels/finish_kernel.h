@@ -97,6 +97,11 @@ SHARE void weigh_columns(const stk_device_picture *p, const plane_view *views, c
   }
 }
 
+/* Unsigned in between, because rows outside the picture have anything there; their sums are not used. */
+SHARE int32_t with_share(int32_t sum, int32_t weight, uint32_t value) {
+  return (int32_t)((uint32_t)sum + (uint32_t)weight * value);
+}
+
 /* Column `column` of the picture in one plane, of all rows of a group. */
 SHARE void weigh_across(const plane_view *v, int32_t column, const int32_t *middle, int32_t rows, int32_t sums[ROWS_TOGETHER]) {
   const int32_t first = v->firsts_x[column] - v->origin_x, last = v->columns - 1;
@@ -109,12 +114,11 @@ SHARE void weigh_across(const plane_view *v, int32_t column, const int32_t *midd
       const int32_t weight = (int16_t)(uint16_t)(both >> (16 * i));
       const int32_t *from = middle + (v->middle + within(first + t + i, last)) * rows;
       if (rows == 1) {
-        sums[0] += weight * from[0];
+        sums[0] = with_share(sums[0], weight, (uint32_t)from[0]);
       } else {
         uint32_t four[4];
         load128(from, four);
-        /* Unsigned, because rows outside the picture have anything there; their sums are not used. */
-        for (int32_t r = 0; r < ROWS_TOGETHER; r++) sums[r] = (int32_t)((uint32_t)sums[r] + (uint32_t)weight * four[r]);
+        for (int32_t r = 0; r < ROWS_TOGETHER; r++) sums[r] = with_share(sums[r], weight, four[r]);
       }
     }
   }

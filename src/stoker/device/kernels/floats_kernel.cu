@@ -27,7 +27,8 @@ KERNEL_OF(stk_device_floats, stk_make_floats, FLOATS_THREADS) {
   float *floats = d.floats + picture * d.area * d.channels;
   PHASE(FLOATS_THREADS) {
     for (int64_t pixel = begin + thread; pixel < end; pixel += FLOATS_THREADS) {
-      for (int32_t channel = 0; channel < d.channels; channel++) {
+      for (int32_t channel = 0; channel < 3; channel++) {
+        if (channel >= d.channels) break;
         const float value = (float)pixels[pixel * d.channels + channel];
         floats[pixel * pixel_step + channel * channel_step] = value * d.scale[channel] + d.bias[channel];
       }

@@ -31,7 +31,7 @@ typedef unsigned long long uint64_t;
 #define BLOCK_NUMBER blockIdx.x
 #define SHARED __shared__
 #define CONSTANT static __device__ const
-#define SHARE static __device__ __forceinline__
+#define SHARE __device__ __forceinline__ /* not static: a kernel needs not all of them */
 #define PHASE(threads) for (int32_t thread = (int32_t)threadIdx.x, own = 1; own; own = 0, __syncthreads())
 #define LEAST(at, value) atomicMin(at, value)
 #define RAISE(at) (*(at) = 1) /* by any number of threads */
