@@ -52,9 +52,6 @@ class ListedFiles(LabelledFiles):
         path = self._paths.path(index)
         return printable(path[len(self._root) :] if self._relative[index] else path)
 
-    def fingerprint(self) -> str:
-        return self._fingerprint
-
     def describe(self) -> str:
         counts = self._counts() if self._firsts else counted(len(self), "row")
         return f"{self._kind}({self._title}): {counts}"

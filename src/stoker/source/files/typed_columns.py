@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ...errors import ConfigError, message_of
 from ...portable_arrays import ArrayInFile, ArrayInMemory, portable
-from ..chunk import OBJECT, Column, FieldSpec, Ints, array_spec
+from ..chunk import OBJECT, Column, FieldSpec, Ints, array_spec, fits
 
 #: one row per sample: numbers, or objects that are all str
 Values = NDArray[Any]
@@ -19,11 +19,6 @@ Place = Callable[[int], str]
 
 _BUILTIN = (int, float, list, tuple)
 _KINDS = "a value is a number, a text, or a list of numbers"
-
-
-def fits(number: int) -> bool:
-    """Whether a number fits 64 bits."""
-    return -(1 << 63) <= number < 1 << 63
 
 
 def typed_column(given: Any, place: Place, floats: Any = np.float64) -> Values:

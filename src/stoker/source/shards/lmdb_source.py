@@ -409,10 +409,8 @@ def _safe_dtype(text: Any) -> np.dtype[Any]:
 
 
 def _unpack(data: bytes) -> Any:
-    try:
-        import msgspec
-    except ImportError as error:  # pragma: no cover - msgspec is always installed with Stoker
-        raise RecordError("to read msgpack, pip install msgspec") from error
+    import msgspec
+
     if data[:1] == b"\x80" and data[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"):
         raise RecordError(
             "it is a pickle, which can run any code when it is read, and is refused; write it again with stoker.write_lmdb"
