@@ -55,7 +55,7 @@ def _move_list(column: Column, rows: NDArray[np.void], relative: bool) -> tuple[
 def _boxes(value: Any) -> Floats:
     """One box (4,), or any number of them (k, 4)."""
     if isinstance(value, (bytes, str)):
-        raise TypeError("text is no box")
+        raise TypeError("text is not a box")
     boxes = np.asarray(value, np.float64)
     if boxes.size == 0:
         return np.zeros((0, 4))

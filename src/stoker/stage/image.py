@@ -37,7 +37,7 @@ from ..storage.scratch import Scratch
 from .boxes import move_column
 from .stage import Stage, Targets
 
-_REMEDY = "replace it, or leave bad samples out with .on_error('skip')"
+_REMEDY = "replace it, or skip bad samples with .on_error('skip')"
 #: what the kernel says of pictures in which Pillow may find no fault
 _DAMAGE = (Status.TRUNCATED, Status.CORRUPT)
 
@@ -452,7 +452,7 @@ def as_pixels(value: Any, channels: int) -> NDArray[np.uint8]:
             f"{'; expected channels last (height, width, channels), got them first' if first else ''}"
         )
     if not pixels.size:
-        raise UnsupportedImage(f"an image of shape {list(pixels.shape)} has no pixel")
+        raise UnsupportedImage(f"an image of shape {list(pixels.shape)} has no pixels")
     return np.ascontiguousarray(pixels)
 
 

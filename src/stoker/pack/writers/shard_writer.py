@@ -127,7 +127,7 @@ class Pattern:
             plain = _DIGITS if found[0][0] == "{}" else 1
             self._width = int(found[0]["width"] or found[0]["percent"] or plain)
             if "/" in self._after:
-                raise ConfigError(f"{self.text}: the number belongs into the name of the file, not of a folder")
+                raise ConfigError(f"{self.text}: put the number in the name of the file, not of a folder")
 
     def name(self, number: int) -> str:
         """The path of a shard."""

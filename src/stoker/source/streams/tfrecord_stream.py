@@ -157,7 +157,7 @@ def _check_record_size(size: int, at: int, packed: bool) -> None:
     most = unpack.MAX_MEMBER if packed else MAX_RECORD
     if size > most:
         raise CorruptShard(
-            f"the record at byte {at:,} says it takes {size:,} bytes, and of one at most {show_bytes(most)} are read"
+            f"the record at byte {at:,} says it takes {size:,} bytes, and at most {show_bytes(most)} of one are read"
             f"{' from a packed file' if packed else ''}; if it is right, store it in parts",
             offset=at,
         )
