@@ -9,7 +9,7 @@ from ..engine.auto_policy import Setting
 from ..sizes import counted, show_bytes
 from .facts import Facts
 from .stats import OriginStats, Stats, StepStats
-from .what_if import costs_of, made_samples, other_cores, used_cores
+from .what_if import costs_of, made_samples, other_cores, read_step, used_cores
 
 #: a run that is shorter says nothing
 SHORT_S = 1.0
@@ -234,7 +234,7 @@ def _shard(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
 def slow_origin(stats: Stats) -> tuple[OriginStats, float, float] | None:
     """The shard whose samples take much longer to read than others: it, what others take, and what share of time it costs."""
     origins = [origin for origin in stats.origins if origin.samples]
-    read = next((step for step in stats.steps if step.kind == "read"), None)
+    read = read_step(stats)
     if not origins or read is None or not stats.task_s:
         return None
     slowest = max(origins, key=lambda origin: origin.wall_s / origin.samples)
@@ -255,7 +255,7 @@ def _tail(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
     if _mostly_ready(stats):
         return None
     share, excess, usual_s = slow_samples(stats)
-    read = next((step for step in stats.steps if step.kind == "read"), None)
+    read = read_step(stats)
     kept = read.wait_s / (stats.task_s or 1.0) if read is not None and _in_memory(read, facts) else 0.0
     if share > _FEW or excess < max(_SLOW_SHARE, balance.queued + balance.lock + kept):
         return None  # who waits for a core or the lock now and then takes longer, too

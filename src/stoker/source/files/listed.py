@@ -93,9 +93,7 @@ def given_paths(given: Any, what: str, place: Place) -> list[bytes]:
         if b"://" in path:
             refuse_url(values[at], f"{place(at)}, {values[at]!r},")
         if not path or b"\0" in path:
-            raise ConfigError(
-                f"{place(at)} is {printable(path)!r}, and no file has such a name; correct it, or omit the row"
-            )
+            raise ConfigError(f"{place(at)} is {printable(path)!r}, and no file has such a name; correct it, or omit the row")
     return paths
 
 
