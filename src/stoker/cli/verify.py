@@ -11,7 +11,8 @@ import numpy as np
 import typer
 
 from ..errors import ConfigError, SourceEmpty
-from ..pack.jobs.verification import Findings, Problem, Verifier, lacking, repeated
+from ..pack.jobs.shard_checks import Problem
+from ..pack.jobs.verification import Findings, Verifier, lacking, repeated
 from ..sizes import counted, show_bytes
 from ..source.shards.sidecar import sidecar_trouble
 from ..source.streams.tar_stream import standard_input
