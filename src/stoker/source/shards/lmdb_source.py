@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import ConfigError, CorruptShard, RecordError, SourceNotFound
-from ...kernel.file_reads import Arena
 from ...kernel.records import Parsed, RecordTable, Seal, crc32c, crc32c_spans, walk_lmdb
 from ...storage.local import LocalBlob
 from ...storage.scratch import Scratch
@@ -27,7 +26,7 @@ from ..paths import NOT_PLAIN, AnyPath, inside, is_file, is_folder, is_there, pa
 from ..sniff import LMDB_FILE, seen_at
 from ..source import Located, Rows, Targets
 from .codecs import decode_field
-from .examples import ExampleColumns
+from .examples import ExampleColumns, Extraction
 from .feature import Feature
 from .record_source import Read, RecordSource
 from .shard_index import Keys, ShardIndex
@@ -153,7 +152,7 @@ class _Ours(_Form):
             for row in read.errors:
                 good[row] = False
             starts, lengths = starts + _MARK, np.where(good, lengths - _MARK, 0)
-        return self.examples.parse(read.data, starts, lengths, read.arena, wanted, out, problems)
+        return self.examples.parse(starts, lengths, wanted, Extraction(read.data, read.arena, out, problems))
 
 
 class _FieldColumns(ExampleColumns):
@@ -168,19 +167,11 @@ class _FieldColumns(ExampleColumns):
         return f"{field!r} is decoded by Python" if field in self._converters else super().why_not_located(field, box)
 
     def columns(
-        self,
-        parsed: Parsed,
-        data: NDArray[np.uint8],
-        arena: Arena | None,
-        names: Sequence[str],
-        out: Mapping[str, NDArray[Any]],
-        errors: dict[int, Exception],
-        rendered: str | None = None,
-        sound: bool = False,
+        self, parsed: Parsed, names: Sequence[str], work: Extraction, rendered: str | None = None, sound: bool = False
     ) -> dict[str, Column]:
-        columns = super().columns(parsed, data, arena, names, out, errors, rendered, sound)
+        columns = super().columns(parsed, names, work, rendered, sound)
         for name in columns.keys() & self._converters.keys():
-            columns[name] = _converted(columns[name], self._converters[name], errors)
+            columns[name] = _converted(columns[name], self._converters[name], work.errors)
         return columns
 
 

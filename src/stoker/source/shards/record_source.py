@@ -29,7 +29,7 @@ from ...storage.traffic import Traffic
 from ..chunk import BytesColumn, Column, Ints, numbers
 from ..paths import printable
 from ..source import ForesightSpan, Located, Requests, Rows, Source, digest
-from .examples import ExampleColumns
+from .examples import ExampleColumns, Extraction
 from .seekrows import Seeks
 from .seeks import seek_tables
 from .shard_index import Keys, KeysOfShards, ShardIndex
@@ -398,7 +398,8 @@ class RecordSource(Source):
         def finish(records: RecordInput) -> Rows:
             arena, errors, sound = scratch.arena, dict[int, Exception](), not records.wrong
             data = arena.buffer
-            columns = examples.columns(parsing.finished(data), data, arena, names, out, errors, field, sound)
+            work = Extraction(data, arena, out, errors)
+            columns = examples.columns(parsing.finished(data), names, work, field, sound)
             self._with_seeks(columns, indices)
             if errors:
                 errors = {row: self._placed(error, int(indices[row])) for row, error in errors.items()}

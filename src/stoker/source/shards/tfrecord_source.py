@@ -15,7 +15,7 @@ from ...storage.scratch import Scratch
 from ..chunk import BYTES, Column, FieldSpec, Ints
 from ..paths import unprintable
 from ..source import Located, Rows, Targets
-from .examples import ExampleColumns
+from .examples import ExampleColumns, Extraction
 from .feature import Feature, check_about, found_features, read_features
 from .record_source import RecordSource
 from .shard_index import ShardIndex
@@ -56,7 +56,7 @@ class TfrecordSource(RecordSource):
             columns = {name: read.column(0) for name in wanted}
         elif wanted:
             bad: dict[int, Exception] = {}
-            columns = self._examples.parse(read.data, starts, lengths, read.arena, wanted, out, bad)
+            columns = self._examples.parse(starts, lengths, wanted, Extraction(read.data, read.arena, out, bad))
             for row, error in bad.items():
                 errors.setdefault(row, self._placed(error, int(indices[row])))
         self._with_seeks(columns, indices)
