@@ -262,7 +262,8 @@ def _ours(blob: LocalBlob, table: Any, keys: _KeyList) -> tuple[_Form, Ints]:
     """The form of a database of ours, and which entries are records, in order."""
     at = keys.find(ABOUT)
     value = _value(blob, table, at)
-    if not _is_right(np.frombuffer(value, np.uint8), ABOUT):
+    told = int.from_bytes(value[len(MAGIC) : _MARK], "little")
+    if len(value) < _MARK or value[: len(MAGIC)] != MAGIC or crc32c(value[_MARK:], crc32c(ABOUT)) != told:
         raise _damaged(blob, "the entry that describes it does not match its checksum")
     try:
         about = json.loads(value[_MARK:])
@@ -338,12 +339,6 @@ def _right_rows(data: NDArray[np.uint8], starts: Ints, lengths: Ints, key_sums: 
     sums = crc32c_spans(data, starts + _MARK, np.where(long, lengths - _MARK, 0), key_sums)
     right: NDArray[np.bool_] = long & marked & (sums == told)
     return right
-
-
-def _is_right(value: NDArray[np.uint8], key: bytes) -> bool:
-    if value.size < _MARK or value[: len(MAGIC)].tobytes() != MAGIC:
-        return False
-    return crc32c(value[_MARK:], crc32c(key)) == int.from_bytes(value[len(MAGIC) : _MARK].tobytes(), "little")
 
 
 def _feature_of(entry: Mapping[str, Any]) -> Feature:
