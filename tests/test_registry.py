@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from stoker.errors import ConfigError, MissingExtra
-from stoker.registry import Registry, needed
+from stoker.registry import Registry, imported_later, needed
 
 NUMBERS: Registry[float] = Registry(
     "number", {"pi": ("math", "pi", ""), "tau": ("math", "tau", ""), "far": ("no_such_package.there", "x", "torch")}
@@ -49,3 +49,12 @@ def test_a_name_may_be_added() -> None:
     own.add("e", ("math", "e", ""))
     assert own.get("e", "f('e')") == pytest.approx(2.718281828)
     assert own.choice() == "'e'"
+
+
+def test_names_of_a_package_are_imported_when_they_are_first_used() -> None:
+    sys.modules.pop("json.tool", None)
+    get = imported_later("json", {"main": "tool"})
+    assert "json.tool" not in sys.modules
+    assert callable(get("main"))
+    with pytest.raises(AttributeError, match=r"^module 'json' has no attribute 'x'; it has main$"):
+        get("x")

@@ -192,7 +192,7 @@ _METHODS = {
 #: attributes, by what they were asked of; a pipeline's are `_METHODS`
 _ATTRIBUTES = {
     "Batch": {"keys_": "use batch.sample_keys", "mask": "use batch.valid"},
-    "Loader": {"dataset": "to leave out batches, as Accelerate's skip_first_batches() does, call loader.skip(n)"},
+    "Loader": {"dataset": "to skip batches, as Accelerate's skip_first_batches() does, call loader.skip(n)"},
     "Sample": {"key_": "use sample.key"},
     "module": {"skip": "use pipeline.on_error('skip', budget=...)"},
 }

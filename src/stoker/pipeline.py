@@ -31,7 +31,7 @@ from .plan.nodes import Function
 from .plan.order import MAX_LENGTH, Order
 from .plan.plan import Plan, compile_plan, resolve_names
 from .plan.ranks import Rank, check_rank, one_of_several, rank_of
-from .sizes import parse_bytes
+from .sizes import parse_bytes, short
 from .source.concat import ConcatSource
 from .source.paths import AnyPath, absolute, file_name
 from .source.sample_names import NamedSample
@@ -193,7 +193,7 @@ class Pipeline:
         _field("image", field)
         for op in ops:
             if not isinstance(op, Operation):
-                raise ConfigError(f"image({field!r}, {_short(op)}): not an operation of stoker.image; {_instead(field, op)}")
+                raise ConfigError(f"image({field!r}, {short(op)}): not an operation of stoker.image; {_instead(field, op)}")
         _choice("image", "color", color, ("rgb", "gray"))
         _choice("image", "layout", layout, ("hwc", "chw"))
         floats = next((op for op in ops if isinstance(op, (Normalize, ToFloat))), None)
@@ -271,11 +271,11 @@ class Pipeline:
         if _is_function(seeded):
             fields, seeded = {**fields, "seeded": seeded}, True  # type: ignore[dict-item]
         if not isinstance(rng, (bool, str)) or rng == "":
-            raise ConfigError(f"map(rng={_short(rng)}): must be True, False or a name for the random numbers")
+            raise ConfigError(f"map(rng={short(rng)}): must be True, False or a name for the random numbers")
         for name, given in fields.items():
             advice = argument_advice("map", name, given) if fn is not None or not _is_function(given) else None
             if advice is not None:
-                raise ArgumentError(f"map({name}={_short(given)}): {advice}")
+                raise ArgumentError(f"map({name}={short(given)}): {advice}")
         if (fn is None) == (not fields):
             raise ConfigError("map() takes either one function over samples, or functions by field: map(fn), or map(label=fn)")
         if fn is not None:
@@ -353,7 +353,7 @@ class Pipeline:
         """
         size = _whole("batch", "size", size, 1)
         if pad is not None and not isinstance(pad, Mapping):
-            raise ConfigError(f"batch(pad={_short(pad)}): must be a mapping of fields to what fills them, e.g. {{'tokens': 0}}")
+            raise ConfigError(f"batch(pad={short(pad)}): must be a mapping of fields to what fills them, e.g. {{'tokens': 0}}")
         return self._with(n.Batch(size, _flag("batch", "drop_last", drop_last), tuple((pad or {}).items())))
 
     @advised
@@ -750,7 +750,7 @@ def _whole(verb: str, name: str, value: Any, least: int | None) -> int:
 
 def _field(verb: str, field: Any) -> None:
     if not isinstance(field, str):
-        raise ConfigError(f"{verb}({_short(field)}): the first argument must be the name of a field, e.g. {verb}('image', ...)")
+        raise ConfigError(f"{verb}({short(field)}): the first argument must be the name of a field, e.g. {verb}('image', ...)")
 
 
 def _instead(field: str, op: Any) -> str:
@@ -760,15 +760,9 @@ def _instead(field: str, op: Any) -> str:
     return instead_of(op, field)
 
 
-def _short(value: Any) -> str:
-    """A value as text of one line."""
-    text = " ".join(repr(value).split())
-    return text if len(text) <= 60 else f"{text[:60]}..."
-
-
 def _choice(verb: str, name: str, value: str, choices: tuple[str, ...]) -> str:
     if not isinstance(value, str) or value not in choices:
-        raise ConfigError(f"{verb}({name}={_short(value)}): choose {' or '.join(map(repr, choices))}")
+        raise ConfigError(f"{verb}({name}={short(value)}): choose {' or '.join(map(repr, choices))}")
     return value
 
 

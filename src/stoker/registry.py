@@ -5,7 +5,7 @@ What needs a package that is not installed says which `pip install` brings it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from typing import Any, Generic, TypeVar
 
@@ -52,6 +52,18 @@ class Registry(Generic[T]):
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._entries)
+
+
+def imported_later(package: str, modules: Mapping[str, str], extra: str = "") -> Callable[[str], Any]:
+    """The `__getattr__` of a package whose names are imported when they are first used: each name, and the module it is in."""
+
+    def get(name: str) -> Any:
+        if name not in modules:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}; it has {', '.join(modules)}")
+        module = f"{package}.{modules[name]}"
+        return getattr(needed(module, extra, f"{package}.{name}") if extra else import_module(module), name)
+
+    return get
 
 
 def needed(module: str, extra: str, asked: str) -> Any:

@@ -49,6 +49,12 @@ def show_bytes(count: float) -> str:
     return f"{count:.1f} TB"
 
 
+def short(value: object, most: int = 60) -> str:
+    """A value as text of one line, cut where it is longer than that."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= most else f"{text[:most]}..."
+
+
 def counted(number: int, thing: str, several: str | None = None) -> str:
     """A number of things; `several` is the plural where it takes more than an s.
 

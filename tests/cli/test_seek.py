@@ -248,7 +248,7 @@ def test_an_index_that_looks_right_and_is_not_is_found_by_making_it_again(
     stoker: Any, stoker_json: Any, shards: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stoker_json("index", "--jpeg", shards / "t-000000.tar")
-    monkeypatch.setattr("stoker.pack.jobs.verification.make_seek", lambda data, scratch, step: b"something else")
+    monkeypatch.setattr("stoker.pack.jobs.shard_checks.make_seek", lambda data, scratch, step: b"something else")
     assert stoker("verify", shards / "t-000000.tar").exit_code == 0
     result = stoker("verify", shards / "t-000000.tar", "--decode")
     assert result.exit_code == 1 and "not the one that is made of it now" in result.stdout

@@ -291,7 +291,7 @@ def test_recording_ends_after_so_many_bytes_or_seconds_and_says_so(tmp_path: Pat
         short = stoker.observe.trace(loader, tmp_path / "short.json", seconds=1e-9)
         list(loader)
         assert small.closed and short.closed and loader._meters.sinks == ()
-    for name, words in (("small", "as many bytes as it may have"), ("short", "1e-09 seconds have passed")):
+    for name, words in (("small", "reached its maximum size"), ("short", "1e-09 seconds have passed")):
         path = tmp_path / f"{name}.json"
         assert words in events_of(path)[-1]["name"]
         assert path.stat().st_size < 500_000

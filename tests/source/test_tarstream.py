@@ -308,7 +308,7 @@ def test_a_record_larger_than_is_held_is_refused_before_it_is_read(monkeypatch: 
     monkeypatch.setattr(unpack, "MAX_MEMBER", 1 << 12)
     data = tfrecord([b"small", bytes(1 << 13)])
     got = []
-    with pytest.raises(CorruptShard, match=r"the record at byte 21 says it takes 8,208 bytes, and of one at most 4\.1 kB"):
+    with pytest.raises(CorruptShard, match=r"the record at byte 21 .* 8,208 bytes, and at most 4\.1 kB of one are read"):
         for _, _, starts, _ in whole_records(iter([data[:100], data[100:]]), None):
             got.append(len(starts))
     assert got == [1]

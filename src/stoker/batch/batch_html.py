@@ -51,14 +51,14 @@ def _row(name: str, value: Any) -> str:
     return f"<tr>{''.join(f'<td style={_CELL!r}>{cell}</td>' for cell in cells)}</tr>"
 
 
-def _first_values(value: Any, most: int = 6) -> str:
+def _first_values(value: Any) -> str:
     """The first values of a field of single numbers or texts; nothing of others."""
     flat = len(getattr(value, "shape", ())) == 1
     if not flat and not (isinstance(value, list) and value and isinstance(value[0], (str, int, float))):
         return ""
-    first = [getattr(each, "item", lambda each=each: each)() for each in value[:most]]
+    first = [getattr(each, "item", lambda each=each: each)() for each in value[:6]]
     text = ", ".join(f"{each:.4g}" if isinstance(each, float) else str(each)[:24] for each in first)
-    return f"{text}{', ...' if len(value) > most else ''}"
+    return f"{text}{', ...' if len(value) > 6 else ''}"
 
 
 def _pictures(columns: Mapping[str, Any]) -> str:

@@ -46,7 +46,7 @@ def countable_source(pipeline: Pipeline, name: str) -> Source:
     plan = pipeline.plan
     if not plan.counted or not isinstance(plan.source, Source):
         raise ConfigError(
-            f"--augment {name}: its samples cannot be counted (filter, flat_map, unbatch or a stream), so that none can be "
+            f"--augment {name}: its samples cannot be counted (filter, flat_map, unbatch or a stream), so none can be "
             "shown several times; name a pipeline without these"
         )
     return plan.source

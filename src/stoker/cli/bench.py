@@ -27,7 +27,7 @@ from .contenders import (
 )
 from .peers import Peer, PeerWork, choose_peers
 from .run import tell_verdict, verdict_json
-from .screen import Ahead, AsJson, bar, check_writable, out, print_json, tell, tell_sentence, tell_table
+from .screen import Ahead, AsJson, amount, bar, check_writable, out, print_json, tell, tell_sentence, tell_table
 from .sources import SourceName, stored_in
 
 if TYPE_CHECKING:
@@ -46,22 +46,17 @@ STRATEGIES = {
 
 def bench(
     source: SourceName,
-    size: Annotated[int, typer.Option(min=1, metavar="N", help="Side of the crops, in pixels.")] = 224,
-    batch: Annotated[int, typer.Option(min=1, metavar="N", help="Samples in a batch.")] = 256,
+    size: Annotated[int, amount("Side of the crops, in pixels.")] = 224,
+    batch: Annotated[int, amount("Samples in a batch.")] = 256,
     threads: Annotated[
         int | None,
-        typer.Option(
-            min=1,
-            metavar="N",
-            help="Worker threads; other loaders get the same number of worker processes.",
-            show_default="the cores of this machine",
+        amount(
+            "Worker threads; other loaders get the same number of worker processes.", show_default="the cores of this machine"
         ),
     ] = None,
     ahead: Ahead = None,
     seconds: Annotated[float, typer.Option(min=0.1, metavar="S", help="Minimum time to measure each loader, in seconds.")] = 5.0,
-    samples: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Use at most this many samples, spread over the whole source.")
-    ] = 2000,
+    samples: Annotated[int, amount("Use at most this many samples, spread over the whole source.")] = 2000,
     strategies: Annotated[
         str,
         typer.Option(

@@ -68,6 +68,6 @@ def check_seen(path: str) -> None:
     """Raise where a shard was written, and is not here: on another machine's own disk."""
     if not os.path.lexists(path):
         raise WriteError(
-            f"{path}: was written on a Ray node, and is not seen here; write to a folder that all nodes share, as on a network "
-            "file system"
+            f"{path}: was written on a Ray node, and is not visible here; write to a folder that all nodes share, as on a "
+            "network file system"
         )

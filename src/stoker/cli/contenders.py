@@ -32,7 +32,10 @@ def warm_up(seconds: float) -> float:
 
 
 class Contender(ABC):
-    """A loader that is measured, round after round. `failure` says why it could not be."""
+    """A loader that is measured, round after round. Where one that may fail does so, the others go on; `failure` says why."""
+
+    #: what it may raise
+    failures: type[Exception] | tuple[()] = ()
 
     def __init__(self, title: str) -> None:
         self.title = title
@@ -44,8 +47,16 @@ class Contender(ABC):
         """Run for some seconds."""
 
     def round(self, seconds: float) -> None:
-        """Measure once more."""
-        self._rounds.append(self.measure(seconds))
+        """Measure once more, unless it has failed."""
+        if self.failure:
+            return
+        try:
+            self._rounds.append(self.measure(seconds))
+        except self.failures as error:
+            self.failure = f"{type(error).__name__}: {self._words(error)}"
+
+    def _words(self, error: Exception) -> str:
+        return str(error)
 
     @property
     def speed(self) -> Speed:
@@ -103,19 +114,13 @@ class OwnLoader(Contender):
 
 
 class Strategy(OwnLoader):
-    """Stoker on the same samples in another form. Where that cannot be, the others go on."""
+    """Stoker on the same samples in another form."""
+
+    failures = StokerError
 
     def __init__(self, name: str, title: str, pipeline: Pipeline, **arguments: Any) -> None:
         super().__init__(title, pipeline, **arguments)
         self.name = name
-
-    def round(self, seconds: float) -> None:
-        if self.failure:
-            return
-        try:
-            super().round(seconds)
-        except StokerError as error:
-            self.failure = f"{type(error).__name__}: {error}"
 
 
 class FilledCache(Strategy):
@@ -137,7 +142,9 @@ class FilledCache(Strategy):
 
 
 class PeerLoader(Contender):
-    """Another loader. Where it fails, the others go on."""
+    """Another loader."""
+
+    failures = Exception  # whatever it raises is its own affair
 
     def __init__(self, name: str, peer: Peer, work: PeerWork) -> None:
         super().__init__(peer.title)
@@ -149,13 +156,8 @@ class PeerLoader(Contender):
         with closing(self._peer.batches(self._work)) as batches:
             return speed(batches, seconds, rounds=1, warm_s=warm_up(seconds), burst=burst)
 
-    def round(self, seconds: float) -> None:
-        if self.failure:
-            return
-        try:
-            super().round(seconds)
-        except Exception as error:  # noqa: BLE001  whatever it raises is its own affair
-            self.failure = f"{type(error).__name__}: {str(error).strip().rpartition(chr(10))[2]}"
+    def _words(self, error: Exception) -> str:
+        return str(error).strip().rpartition("\n")[2]
 
 
 def take_turns(contenders: Sequence[Contender], seconds: float) -> None:

@@ -16,7 +16,7 @@ from ..observe.report import write_report
 from ..observe.run_settings import command_line
 from .progress import Progress
 from .run import stats_json, tell_verdict, verdict_json
-from .screen import AsJson, ReportFile, Threads, check_writable, print_json, tell, tell_plan
+from .screen import AsJson, ReportFile, Threads, amount, check_writable, print_json, tell, tell_plan
 from .watching import Port, Watched, timeline_of, watching
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ _TRAIN, _VALIDATION = 600, 160
 
 
 def demo(
-    epochs: Annotated[int, typer.Option(min=1, metavar="N", help="Number of epochs.")] = 6,
+    epochs: Annotated[int, amount("Number of epochs.")] = 6,
     threads: Threads = None,
     keep: Annotated[
         Path | None,

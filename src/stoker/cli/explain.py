@@ -7,12 +7,10 @@ from collections.abc import Iterator, Sequence
 from itertools import dropwhile
 from typing import Annotated, Any
 
-import typer
-
 from ..pipeline import Pipeline
 from ..sizes import counted
 from .pipelines import PipelineName, load_pipeline
-from .screen import AsJson, print_json, tell, tell_plan, tell_table
+from .screen import AsJson, amount, print_json, tell, tell_plan, tell_table
 
 _ROWS = 20
 #: operations whose draws the table shows
@@ -23,14 +21,9 @@ _STAGE = re.compile(r"^image (.*?)( \d+)?$")
 
 def explain(
     pipeline: PipelineName,
-    epoch: Annotated[int, typer.Option(min=0, metavar="N", help="The epoch, starting at 0.")] = 0,
-    step: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="The batch of that epoch, starting at 0. Without it: the whole plan.")
-    ] = None,
-    rows: Annotated[
-        int | None,
-        typer.Option("-n", "--rows", min=1, metavar="N", help="Number of rows to show.", show_default="20; with --json, all"),
-    ] = None,
+    epoch: Annotated[int, amount("The epoch, starting at 0.", least=0)] = 0,
+    step: Annotated[int | None, amount("The batch of that epoch, starting at 0. Without it: the whole plan.", least=0)] = None,
+    rows: Annotated[int | None, amount("Number of rows to show.", "-n", "--rows", show_default="20; with --json, all")] = None,
     json: AsJson = False,
 ) -> None:
     """Explain what a pipeline does, or what made one of its batches.

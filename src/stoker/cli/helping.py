@@ -15,7 +15,8 @@ class PlainCommand(TyperCommand):
         return _plain(super().get_params(ctx))
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        return _bare(super().collect_usage_pieces(ctx))
+        """Some versions of typer write a required argument as `{NAME}`."""
+        return [re.sub(r"^\{(.*)\}", r"\1", piece) for piece in super().collect_usage_pieces(ctx)]
 
 
 class PlainGroup(TyperGroup):
@@ -26,19 +27,10 @@ class PlainGroup(TyperGroup):
 
 
 def _plain(params: list[Any]) -> list[Any]:
-    """Some versions of typer write `<bool>` beside a flag, and `<list[str]>` beside an argument."""
+    """Those versions also write `<bool>` beside a flag, and `<list[str]>` beside an argument."""
     for param in params:
         if getattr(param, "is_flag", False):
             param.metavar = ""
         elif isinstance(param, TyperArgument):
-            param.display_type_rich = _no_type  # type: ignore[method-assign]
+            param.display_type_rich = lambda ctx: None  # type: ignore[method-assign]
     return params
-
-
-def _no_type(ctx: Any) -> None:
-    return None
-
-
-def _bare(pieces: list[str]) -> list[str]:
-    """Those versions also write a required argument as `{NAME}`."""
-    return [re.sub(r"^\{(.*)\}", r"\1", piece) for piece in pieces]

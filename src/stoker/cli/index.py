@@ -26,7 +26,7 @@ from ..storage.local import LocalBlob
 from ..storage.open import open_blob
 from .guard import message, status_of
 from .progress import Progress, ShowProgress
-from .screen import AsJson, Jobs, print_json, tell
+from .screen import AsJson, Jobs, amount, print_json, tell
 from .sources import ShardNames, local_bytes, shard_list
 
 #: places of indexes named in the text
@@ -41,12 +41,10 @@ def index(
     ] = False,
     step: Annotated[
         int | None,
-        typer.Option(
-            min=1,
-            max=65535,
-            metavar="N",
-            help="With --jpeg: an entry every N blocks (MCUs) of a row. Fewer help crops a little and GPU decoding much.",
-            show_default="16, or as it is",
+        amount(
+            "With --jpeg: an entry every N blocks (MCUs) of a row. Fewer help crops a little and GPU decoding much.",
+            most=65535,
+            show_default="16, or that of the existing index",
         ),
     ] = None,
     force: Annotated[

@@ -102,13 +102,13 @@ class Perceptron:
         hidden = _with_one(np.maximum(inputs @ self._weights[0], 0))
         return inputs, hidden, hidden @ self._weights[1]
 
-    def _adam(self, gradients: list[NDArray[Any]], rate: float = 6e-4) -> None:
+    def _adam(self, gradients: list[NDArray[Any]]) -> None:
         self._steps += 1
         for weights, mean, square, gradient in zip(self._weights, self._means, self._squares, gradients):
             mean += 0.1 * (gradient - mean)
             square += 0.01 * (gradient**2 - square)
             scale = np.sqrt(square / (1 - 0.99**self._steps)) + 1e-8
-            weights -= rate * (mean / (1 - 0.9**self._steps)) / scale
+            weights -= 6e-4 * (mean / (1 - 0.9**self._steps)) / scale
 
 
 def _layer(rng: np.random.Generator, inputs: int, outputs: int) -> NDArray[np.float32]:

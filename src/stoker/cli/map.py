@@ -23,7 +23,7 @@ from .cluster_workers import On, RayAddress, Workers, check_on, check_seen, map_
 from .guard import DATA
 from .map_worker import Job, ShardMapper, load_function
 from .progress import PipeProgress, Progress
-from .screen import AsJson, check_writable, print_json, tell
+from .screen import AsJson, amount, check_writable, print_json, tell
 from .tar.inputs import told
 
 #: seconds that a worker has at least for what comes before the first sample: importing the user's modules, opening the shard
@@ -43,10 +43,7 @@ def map_(
     ],
     outputs: Annotated[str, typer.Argument(metavar="OUT", help="Output shards, such as `out-{}.tar`.", show_default=False)],
     jobs: Annotated[
-        int | None,
-        typer.Option(
-            "-j", "--jobs", min=1, metavar="N", help="Shards processed in parallel.", show_default="the cores of this machine"
-        ),
+        int | None, amount("Shards processed in parallel.", "-j", "--jobs", show_default="the cores of this machine")
     ] = None,
     on: On = "local",
     ray_address: RayAddress = None,
@@ -156,7 +153,7 @@ class MapResult:
 
     def text(self) -> str:
         kept = f", {self.kept:,} made before" if self.kept else ""
-        dropped = f", {self.dropped:,} left out" if self.dropped else ""
+        dropped = f", {self.dropped:,} omitted" if self.dropped else ""
         failed = f"; {counted(len(self.failures), 'shard')} failed" if self.failures else ""
         samples = f"{counted(self.samples, 'sample')} in, {self.written:,} out{dropped}"
         return f"{self.made:,} of {counted(self.shards, 'shard')} made{kept}: {samples}{failed}"

@@ -25,7 +25,7 @@ from ..storage.atomic import remove_unfinished
 from ..storage.blob import Blob
 from ..storage.names import spelled
 from ..storage.open import open_blob
-from .pipelines import asked, load_module
+from .pipelines import load_named
 from .tar.inputs import told
 
 KEY = "__key__"
@@ -56,10 +56,7 @@ class Job:
 
 def load_function(name: str) -> tuple[Function, str]:
     """Import the module and take the function from it; also a hash of the code it is in."""
-    module_name, _, attribute = name.rpartition(":")
-    if not module_name or not attribute:
-        raise ConfigError(f"{name}: write MODULE:FUNCTION, as in my_module:resize or path/to/file.py:resize")
-    module = asked(f"importing {module_name}", lambda: load_module(module_name))
+    module, module_name, attribute = load_named(name, "MODULE:FUNCTION", "resize")
     function = getattr(module, attribute, None)
     if not callable(function):
         own = [key for key, value in vars(module).items() if getattr(value, "__module__", None) == module.__name__]

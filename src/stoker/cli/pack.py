@@ -28,7 +28,7 @@ from .cluster_workers import On, RayAddress, check_on, check_seen, ray_workers
 from .guard import DATA
 from .pack_worker import ShardPacker
 from .progress import Progress, ShowProgress
-from .screen import AsJson, Jobs, print_json, tell
+from .screen import AsJson, Jobs, amount, print_json, tell
 from .sources import SourceName, open_stored
 
 #: bad samples named in the text
@@ -59,19 +59,14 @@ def pack(
         ),
     ],
     format: Annotated[Format | None, typer.Option(help="Output format.", show_default="by DEST's ending, else tar")] = None,
-    resize_max: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="Shrink JPEGs and PNGs whose longer side has more than N pixels."),
-    ] = None,
+    resize_max: Annotated[int | None, amount("Shrink JPEGs and PNGs whose longer side has more than N pixels.")] = None,
     quality: Annotated[int, typer.Option(min=1, max=100, metavar="Q", help="JPEG quality of shrunk pictures.")] = 90,
     shuffle: Annotated[bool, typer.Option("--shuffle", help="Shuffle all samples.")] = False,
     seed: Annotated[int, typer.Option(metavar="S", help="Seed of --shuffle: the same seed produces the same order.")] = 0,
     max_bytes: Annotated[
         str | None, typer.Option(metavar="SIZE", help="Maximum size of a shard; `none`: no limit.", show_default=_MAX_BYTES)
     ] = None,
-    max_samples: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Maximum number of samples in a shard.", show_default="no limit")
-    ] = None,
+    max_samples: Annotated[int | None, amount("Maximum number of samples in a shard.", show_default="no limit")] = None,
     fields: Annotated[
         str | None,
         typer.Option(metavar="LIST", help="Fields to write, with new names: `jpg=image/encoded,cls=label`.", show_default="all"),
@@ -125,8 +120,7 @@ def pack(
             raise ConfigError(f"{source}: is read in sequence, by one writer, so there is nothing to share; omit --on ray")
         result = _in_sequence(opened, pattern, options, jobs, progress, skip_bad, overwrite)
     else:
-        cluster = _Cluster(ray_address) if on_ray else None
-        result = _in_shards(opened, pattern, options, jobs, progress, skip_bad, overwrite, cluster)
+        result = _in_shards(opened, pattern, options, jobs, progress, skip_bad, overwrite, on_ray, ray_address)
     if json:
         print_json({"source": source, "format": kind, **result.facts()})
     else:
@@ -204,19 +198,12 @@ def _name_bad(bad: Sequence[BadSample], skipped: bool) -> None:
         typer.echo(f"{counted(len(bad), 'bad sample')} skipped", err=True)
     elif bad:
         typer.echo(
-            f"{counted(len(bad), 'bad sample')}: fix them, or leave them out with --skip-bad; shards without any are done",
+            f"{counted(len(bad), 'bad sample')}: fix them, or skip them with --skip-bad; shards without any are done",
             err=True,
         )
 
 
 # ---- the work ---------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Cluster:
-    """The Ray cluster that writes the shards; None: the one that Ray finds."""
-
-    address: str | None
 
 
 def _in_shards(
@@ -227,9 +214,10 @@ def _in_shards(
     progress: bool | None,
     skip_bad: bool,
     overwrite: bool,
-    cluster: _Cluster | None = None,
+    on_ray: bool,
+    ray_address: str | None,
 ) -> PackResult:
-    with Progress("looking", len(source), progress, unit="keys") as shown, shown.crews(None if cluster else jobs, 1) as crews:
+    with Progress("looking", len(source), progress, unit="keys") as shown, shown.crews(None if on_ray else jobs, 1) as crews:
         conversion = Conversion(source, pattern, options, each=crews.each, overwrite=overwrite, looking=shown.move)
     standing = conversion.standing()
     result = PackResult(conversion.shards, [kept.target for kept in conversion.kept], list(standing.values()))
@@ -238,10 +226,10 @@ def _in_shards(
     result.notes = _notes(conversion)
     missing = [number for number in range(conversion.shards) if number not in standing]
     had = sum(len(conversion.samples(number)) for number in standing)
-    if cluster is not None:
+    if on_ray:
         with Progress("packing", len(source), progress) as shown:
             shown.had(had)
-            result.shards += _on_cluster(conversion, missing, skip_bad, jobs, cluster, shown)
+            result.shards += _on_cluster(conversion, missing, skip_bad, jobs, ray_address, shown)
             result.seconds, result.rate = shown.seconds, shown.rate()
         return result
     with Progress("packing", len(source), progress) as shown, shown.crews(jobs, len(missing)) as crews:
@@ -253,14 +241,14 @@ def _in_shards(
 
 
 def _on_cluster(
-    conversion: Conversion, missing: list[int], skip_bad: bool, jobs: int | None, cluster: _Cluster, shown: Progress
+    conversion: Conversion, missing: list[int], skip_bad: bool, jobs: int | None, address: str | None, shown: Progress
 ) -> list[ShardOutcome]:
     """Shards that actors of a Ray cluster have written."""
     made: list[ShardOutcome] = []
     samples = nbytes = 0  # of these
     if not missing:
         return made
-    with ray_workers(jobs, len(missing), cluster.address) as executor:
+    with ray_workers(jobs, len(missing), address) as executor:
 
         def look() -> None:
             notes = [noted for _, noted in executor.notes()]

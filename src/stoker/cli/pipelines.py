@@ -31,10 +31,7 @@ PipelineName = Annotated[
 
 def load_pipeline(name: str) -> Pipeline:
     """Import the module and take the pipeline from it; a function is called."""
-    module_name, _, attribute = name.rpartition(":")
-    if not module_name or not attribute:
-        raise ConfigError(f"{name}: write MODULE:PIPELINE, as in my_module:train or path/to/file.py:train")
-    module = asked(f"importing {module_name}", lambda: load_module(module_name))
+    module, module_name, attribute = load_named(name, "MODULE:PIPELINE", "train")
     if not hasattr(module, attribute):
         known = ", ".join(key for key, value in vars(module).items() if isinstance(value, Pipeline))
         raise ConfigError(f"{module_name} has no {attribute!r}; pipelines in it: {known or 'none'}")
@@ -46,6 +43,14 @@ def load_pipeline(name: str) -> Pipeline:
             f"{name} is of type {type(value).__name__}; use a pipeline, or a function without arguments that makes one"
         )
     return value
+
+
+def load_named(name: str, form: str, example: str) -> tuple[ModuleType, str, str]:
+    """Import the module of something that is named as in ``my_module:train``; it, its name, and the name within it."""
+    module_name, _, attribute = name.rpartition(":")
+    if not module_name or not attribute:
+        raise ConfigError(f"{name}: write {form}, as in my_module:{example} or path/to/file.py:{example}")
+    return asked(f"importing {module_name}", lambda: load_module(module_name)), module_name, attribute
 
 
 def load_module(name: str) -> ModuleType:

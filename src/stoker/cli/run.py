@@ -19,7 +19,7 @@ from ..observe.run_settings import command_line
 from ..sizes import counted, show_bytes
 from .pipelines import PipelineName, load_pipeline
 from .progress import Progress
-from .screen import Ahead, AsJson, Processes, ReportFile, Threads, bar, check_writable, out, print_json, tell, tell_table
+from .screen import Ahead, AsJson, Processes, ReportFile, Threads, amount, bar, check_writable, out, print_json, tell, tell_table
 from .watching import Port, Watched, timeline_of, watching
 
 if TYPE_CHECKING:
@@ -29,11 +29,8 @@ if TYPE_CHECKING:
 
 def run(
     pipeline: PipelineName,
-    epochs: Annotated[int, typer.Option(min=1, metavar="N", help="Number of epochs.")] = 1,
-    limit: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="Stop after this many batches, over all epochs.", show_default="none"),
-    ] = None,
+    epochs: Annotated[int, amount("Number of epochs.")] = 1,
+    limit: Annotated[int | None, amount("Stop after this many batches, over all epochs.", show_default="none")] = None,
     threads: Threads = None,
     processes: Processes = None,
     ahead: Ahead = None,
@@ -147,7 +144,7 @@ def tell_stats(stats: Stats) -> None:
         busy = f", busy {stats.busy_share:.0%} of the time"
     rows["workers"] = f"{workers_in_words(stats)} on {counted(stats.cores, 'core')}{busy}"
     if stats.skipped:
-        rows["left out"] = f"{stats.skipped:,} bad samples"
+        rows["skipped"] = f"{stats.skipped:,} bad samples"
     if stats.retried:
         rows["tried again"] = f"{stats.retried:,} reads and calls"
     if stats.damaged:

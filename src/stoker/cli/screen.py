@@ -21,20 +21,18 @@ _WIDTH = 120
 #: columns of a table that may break over lines, with the width they need for it
 _LEAST = {"key": 16}
 
+
+def amount(help: str, *names: str, least: int | None = 1, most: int | None = None, show_default: bool | str = True) -> Any:
+    """An option that takes a whole number."""
+    return typer.Option(*names, min=least, max=most, metavar="N", help=help, show_default=show_default)
+
+
 #: options that several commands have
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output, nothing else.")]
-Threads = Annotated[
-    int | None, typer.Option(min=1, metavar="N", help="Worker threads.", show_default="the cores of this machine")
-]
-Processes = Annotated[
-    int | None,
-    typer.Option(min=1, metavar="N", help="Worker processes, of `--threads` threads each.", show_default="chosen by measuring"),
-]
-Jobs = Annotated[
-    int | None,
-    typer.Option("-j", "--jobs", min=1, metavar="N", help="Worker threads.", show_default="the cores of this machine"),
-]
-Ahead = Annotated[int | None, typer.Option(min=1, metavar="N", help="Batches prepared ahead.", show_default="about 64 MB worth")]
+Threads = Annotated[int | None, amount("Worker threads.", show_default="the cores of this machine")]
+Processes = Annotated[int | None, amount("Worker processes, of `--threads` threads each.", show_default="chosen by measuring")]
+Jobs = Annotated[int | None, amount("Worker threads.", "-j", "--jobs", show_default="the cores of this machine")]
+Ahead = Annotated[int | None, amount("Batches prepared ahead.", show_default="about 64 MB worth")]
 ReportFile = Annotated[
     Path | None,
     typer.Option("--html", metavar="FILE", help="Write a report: one self-contained HTML page.", show_default=False),
@@ -43,12 +41,20 @@ ReportFile = Annotated[
 
 def out(needed: int = 0) -> Console:
     """Standard output, `needed` columns wide or wider if it is no terminal. Nothing in a file's name is markup."""
-    return _console(error=False, needed=needed)
+    from rich.console import Console
+
+    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else max(needed, _WIDTH)
+    return Console(markup=False, emoji=False, highlight=False, width=width)
 
 
 def tell(text: str = "", style: str = "") -> None:
     """A line of text on standard output; long ones are left to the terminal to break."""
     out().print(text, style=style, soft_wrap=True)
+
+
+def tell_aside(text: str) -> None:
+    """A line about what goes on, which is not what the command is for."""
+    tell(text, style="dim")
 
 
 def tell_sentence(text: str, style: str = "") -> None:
@@ -140,11 +146,3 @@ def check_writable(path: Path | None) -> None:
         raise ConfigError(f"cannot write {path}: there is no folder {folder}")
     if path.is_dir() or not os.access(path if path.exists() else folder, os.W_OK):
         raise ConfigError(f"cannot write {path}: {'it is a folder' if path.is_dir() else 'permission denied'}")
-
-
-def _console(error: bool, needed: int = 0) -> Console:
-    from rich.console import Console
-
-    stream = sys.stderr if error else sys.stdout
-    width = None if stream.isatty() or "COLUMNS" in os.environ else max(needed, _WIDTH)
-    return Console(stderr=error, markup=False, emoji=False, highlight=False, width=width)

@@ -13,7 +13,7 @@ from ..loader.thread_count import default_threads
 from ..registry import needed
 from ..sizes import parse_bytes
 from .pipelines import load_pipeline
-from .screen import Threads, tell
+from .screen import Threads, amount, tell_aside
 from .until_told import until_told
 
 
@@ -37,9 +37,7 @@ def serve(
     ] = None,
     threads: Threads = None,
     memory: Annotated[str, typer.Option(metavar="BYTES", help="Memory for rows that are kept for other trainers.")] = "1GB",
-    wait_for: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Start when N trainers are connected, or 30 s after the first.")
-    ] = 1,
+    wait_for: Annotated[int, amount("Start when N trainers are connected, or 30 s after the first.")] = 1,
 ) -> None:
     """Make rows of batches for several trainers.
 
@@ -58,15 +56,11 @@ def serve(
     count = threads or max(default_threads(plan).threads for plan in plans.values())
     caches = {name: open_cache(plan, len(plans)) for name, plan in plans.items()}
     try:
-        service = pool_service(plans, at, keys, count, parse_bytes(memory, "--memory"), caches, _say, wait_for)
-        _say(f"{', '.join(pipelines)} at {service.address}; trainers connect by loader(pool={service.address!r})")
+        service = pool_service(plans, at, keys, count, parse_bytes(memory, "--memory"), caches, tell_aside, wait_for)
+        tell_aside(f"{', '.join(pipelines)} at {service.address}; trainers connect by loader(pool={service.address!r})")
         until_told(service)
     finally:
         for cache in caches.values():
             if cache is not None:
                 cache.release()
-    _say(f"{service.made:,} tasks were made, and {service.given:,} answered")
-
-
-def _say(text: str) -> None:
-    tell(text, style="dim")
+    tell_aside(f"{service.made:,} tasks were made, and {service.given:,} answered")

@@ -15,7 +15,7 @@ from ..observe.report import page
 from ..sizes import counted, show_bytes
 from .augmented_rows import AugmentedRow
 from .data_survey import DataSurvey
-from .sheet_charts import STYLE, ClassSizes, class_bars, histogram, scatter, show_count, show_size
+from .sheet_charts import STYLE, ClassSizes, class_bars, histogram, scatter, show_count
 from .thumbnails import Picture
 
 #: pixels of a picture in the sheet, and in a row of augmentations
@@ -133,7 +133,7 @@ def _sizes(survey: DataSurvey) -> str:
     charts = [
         scatter("Width and height", survey.sizes),
         histogram("Pixels", megapixels, show_count, "megapixels"),
-        histogram("Stored size", survey.lengths, show_size, "bytes"),
+        histogram("Stored size", survey.lengths, show_bytes, "bytes"),
     ]
     widths, heights = zip(*survey.sizes)
     bad = f"; {survey.bad:,} could not be read" if survey.bad else ""

@@ -9,7 +9,7 @@ from html import escape
 
 import numpy as np
 
-from ..sizes import counted, show_bytes
+from ..sizes import counted
 
 #: pixels of a chart, and of the room for its axes
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP = 320, 200, 50, 40, 12
@@ -96,10 +96,6 @@ def class_bars(classes: ClassSizes, most: int) -> str:
 def show_count(value: float) -> str:
     """A number on an axis."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
-
-
-def show_size(value: float) -> str:
-    return show_bytes(value)
 
 
 def _between(counts: Sequence[int], thing: str) -> str:

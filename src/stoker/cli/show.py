@@ -38,7 +38,7 @@ from .sample_choice import (
     spread_samples,
     told_value,
 )
-from .screen import AsJson, check_writable, out, print_json, tell, tell_table
+from .screen import AsJson, amount, check_writable, out, print_json, tell, tell_table
 from .sheet import Augmented, sheet_page
 from .sheet_charts import ClassSizes
 from .sources import SourceName, find_source, open_annotated, open_stored
@@ -54,10 +54,7 @@ _CELL, _CAPTION = 36, 60
 
 def show(
     source: SourceName,
-    count: Annotated[
-        int | None,
-        typer.Option("-n", "--count", min=1, metavar="N", help="Number of samples.", show_default="9; with --html, 24"),
-    ] = None,
+    count: Annotated[int | None, amount("Number of samples.", "-n", "--count", show_default="9; with --html, 24")] = None,
     pictures: Annotated[
         bool, typer.Option("-p", "--pictures", help="Show the pictures, if this is a terminal with colours.")
     ] = False,

@@ -152,7 +152,7 @@ def local_bytes(shards: Collection[str]) -> int | None:
 _TOLD = {
     "images": "a folder of images (`--jpeg` makes seek indices of those)",
     "list": "a list of images",
-    "lmdb": "an LMDB database, which has an index in itself",
+    "lmdb": "an LMDB database, which contains its own index",
 }
 
 

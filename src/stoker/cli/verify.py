@@ -11,14 +11,15 @@ import numpy as np
 import typer
 
 from ..errors import ConfigError, SourceEmpty
-from ..pack.jobs.verification import Findings, Problem, Verifier, lacking, repeated
+from ..pack.jobs.shard_checks import Problem
+from ..pack.jobs.verification import Findings, Verifier, lacking, repeated
 from ..sizes import counted, show_bytes
 from ..source.shards.sidecar import sidecar_trouble
 from ..source.streams.tar_stream import standard_input
 from ..storage.open import open_blob
 from .guard import DATA
 from .progress import Progress, ShowProgress
-from .screen import AsJson, Jobs, print_json, tell
+from .screen import AsJson, Jobs, amount, print_json, tell
 from .sources import Found, SourceName, find_source, local_bytes, open_source, stored_in
 from .verify_replay import replay_file
 
@@ -37,9 +38,7 @@ def verify(
             show_default=False,
         ),
     ] = None,
-    line: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="With --replay: only line N of the file.", show_default=False)
-    ] = None,
+    line: Annotated[int | None, amount("With --replay: only line N of the file.", show_default=False)] = None,
     key: Annotated[
         str | None, typer.Option(metavar="KEY", help="With --replay: only the sample with this key.", show_default=False)
     ] = None,

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .screen import amount
+
 if TYPE_CHECKING:
     from ..loader import Loader
 
@@ -17,10 +19,7 @@ if TYPE_CHECKING:
 _TASKS = 3000
 
 Watched = Annotated[bool, typer.Option("--watch", help="Show the run live, in this terminal and in a browser on this machine.")]
-Port = Annotated[
-    int,
-    typer.Option(min=0, max=65535, metavar="N", help="Port of the page that --watch serves.", show_default="one that is free"),
-]
+Port = Annotated[int, amount("Port of the page that --watch serves.", least=0, most=65535, show_default="one that is free")]
 
 
 @contextmanager

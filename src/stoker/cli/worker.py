@@ -11,7 +11,7 @@ from ..loader.open_cache import open_cache
 from ..loader.thread_count import default_threads
 from ..registry import needed
 from .pipelines import PipelineName, load_pipeline
-from .screen import Threads, tell
+from .screen import Threads, tell_aside
 from .until_told import until_told
 
 
@@ -44,13 +44,9 @@ def worker(
     plan = load_pipeline(pipeline).plan
     count = threads or default_threads(plan).threads
     cache = open_cache(plan)
-    service = worker_service(plan, connect, keys, count, cache, _say, once)
+    service = worker_service(plan, connect, keys, count, cache, tell_aside, once)
     try:
         until_told(service)
     finally:
         if cache is not None:
             cache.release()
-
-
-def _say(text: str) -> None:
-    tell(text, style="dim")

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import ConfigError
 from ..kernel import native
+from . import checks
 
 #: which draw of the batch's stream is for what; from _BETA on, pairs for tries to draw the share
 _APPLY, _CHOOSE, _X, _Y, _BETA = 0, 1, 2, 3, 4
@@ -122,20 +122,8 @@ def _cheng(alpha: float, pairs: Iterator[tuple[float, float]]) -> Iterator[float
             yield w / (alpha + w)
 
 
-def _check(op: Mixing) -> None:
-    name = type(op).__name__
-    if not _number(op.alpha) or not 0 < op.alpha <= 1e6:
-        raise ConfigError(f"{name}(alpha={op.alpha!r}): alpha is a number above 0, at most 1,000,000")
-    if not isinstance(op.classes, (int, np.integer)) or isinstance(op.classes, bool) or not 1 <= op.classes <= _MOST_CLASSES:
-        raise ConfigError(
-            f"{name}(classes={op.classes!r}): must be the number of classes, an integer from 1 to {_MOST_CLASSES:,}; "
-            "a label becomes that many numbers"
-        )
-    if not _number(op.p) or not 0 <= op.p <= 1:
-        raise ConfigError(f"{name}(p={op.p!r}): p is a probability, 0 to 1")
-    for field, value in (("alpha", float(op.alpha)), ("classes", int(op.classes)), ("p", float(op.p))):
-        object.__setattr__(op, field, value)  # the one moment a frozen value may still be put in normal form
-
-
-def _number(value: Any) -> bool:
-    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+def _check(op: Any) -> None:
+    if not checks.is_number(op.alpha) or not 0 < op.alpha <= 1e6:
+        raise checks.wrong(op, "alpha", op.alpha, "a number above 0, at most 1,000,000")
+    classes = checks.whole(op, "classes", op.classes, 1, _MOST_CLASSES, "the number of classes, an integer")
+    checks.put(op, alpha=float(op.alpha), classes=classes, p=checks.probability(op))

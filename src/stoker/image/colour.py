@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
 from ..kernel.status import OpKind
 from . import checks
@@ -32,14 +33,9 @@ class ColorJitter(RandomOperation):
             put(self, **{name: checks.factors(self, name, getattr(self, name))})
         put(self, hue=checks.around(self, "hue", self.hue, 0.5))
 
-    @property
-    def ranges(self) -> tuple[float, ...]:
-        """Low and high of brightness, contrast, saturation and hue."""
-        made = [checks.factors(self, name, getattr(self, name)) for name in ("brightness", "contrast", "saturation")]
-        return (*made[0], *made[1], *made[2], *checks.around(self, "hue", self.hue, 0.5))
-
     def lowered(self) -> Lowered:
-        return ((OpKind.COLOR_JITTER, (*self.ranges, 1)),)
+        ranges = (self.brightness, self.contrast, self.saturation, self.hue)
+        return ((OpKind.COLOR_JITTER, (*(number for row in ranges for number in cast(Range, row)), 1)),)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -66,15 +62,10 @@ class GaussianBlur(RandomOperation):
     def check(self) -> None:
         if not checks.is_whole(self.kernel_size) or not 1 <= self.kernel_size <= MAX_KERNEL or self.kernel_size % 2 == 0:
             raise checks.wrong(self, "kernel_size", self.kernel_size, f"an odd number from 1 to {MAX_KERNEL}")
-        put(self, kernel_size=int(self.kernel_size), sigma=self.range)
-
-    @property
-    def range(self) -> Range:
-        """Least and greatest sigma."""
-        return checks.span(self, "sigma", self.sigma, 0, 1000, open_low=True)
+        put(self, kernel_size=int(self.kernel_size), sigma=checks.span(self, "sigma", self.sigma, 0, 1000, open_low=True))
 
     def lowered(self) -> Lowered:
-        return ((OpKind.BLUR, (self.kernel_size, *self.range)),)
+        return ((OpKind.BLUR, (self.kernel_size, *cast(Range, self.sigma))),)
 
 
 @dataclass(frozen=True, slots=True, repr=False)

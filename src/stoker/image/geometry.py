@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from ..kernel.status import Border, OpKind
 from . import checks
@@ -97,17 +98,12 @@ class RandomCrop(RandomOperation):
         put(self, pad=left if left == top == right == bottom else (left, top, right, bottom))
         checks.choice(self, "pad_mode", self.pad_mode, BORDERS)
 
-    @property
-    def padding(self) -> tuple[int, int, int, int]:
-        """Pixels added left, above, right and below."""
-        return padding_of(self, "pad", self.pad)
-
     def size_after(self, size: Size) -> Size:
         return _both(self.size)
 
     def lowered(self) -> Lowered:
-        crop = (OpKind.RANDOM_CROP, _both(self.size))
-        return (_bordered(self.padding, self.pad_mode, 0), crop) if any(self.padding) else (crop,)
+        crop, padding = (OpKind.RANDOM_CROP, _both(self.size)), padding_of(self, "pad", self.pad)
+        return (_bordered(padding, self.pad_mode, 0), crop) if any(padding) else (crop,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,18 +123,13 @@ class Pad(Operation):
         checks.choice(self, "mode", self.mode, BORDERS)
         put(self, fill=checks.colour(self, "fill", self.fill))
 
-    @property
-    def sides(self) -> tuple[int, int, int, int]:
-        """Pixels added left, above, right and below."""
-        return padding_of(self, "padding", self.padding)
-
     def size_after(self, size: Size) -> Size:
-        left, top, right, bottom = self.sides
+        left, top, right, bottom = cast("tuple[int, ...]", self.padding)
         height, width = size
         return (None if height is None else height + top + bottom, None if width is None else width + left + right)
 
     def lowered(self) -> Lowered:
-        return (_bordered(self.sides, self.mode, self.fill),)
+        return (_bordered(cast("tuple[int, ...]", self.padding), self.mode, self.fill),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,13 +189,8 @@ class Rotate(RandomOperation):
     def check(self) -> None:
         put(self, degrees=checks.around(self, "degrees", self.degrees, 360), fill=checks.level(self, "fill", self.fill))
 
-    @property
-    def range(self) -> Range:
-        """Least and greatest angle."""
-        return checks.around(self, "degrees", self.degrees, 360)
-
     def lowered(self) -> Lowered:
-        low, high = self.range
+        low, high = cast(Range, self.degrees)
         # The kernel turns clockwise, as torchvision's affine does; its rotation, and ours, turn the other way.
         return ((OpKind.AFFINE, (-high, -low, 0, 0, 1, 1, 0, 0, 0, 0, self.fill)),)
 
@@ -230,12 +216,6 @@ class Affine(RandomOperation):
         put(self, translate=self._shares(), shear=self._shears(), fill=checks.level(self, "fill", self.fill))
         put(self, scale=checks.span(self, "scale", (1, 1) if self.scale is None else self.scale, 0, 100, open_low=True))
 
-    @property
-    def ranges(self) -> tuple[float, ...]:
-        """Angle low and high, shares along x and y, scale low and high, shear along x low and high, along y low and high."""
-        scale = checks.span(self, "scale", self.scale, 0, 100)
-        return (*checks.around(self, "degrees", self.degrees, 360), *self._shares(), *scale, *self._shears())
-
     def _shares(self) -> tuple[float, float]:
         allowed = "(a, b), shares of width and height from 0 to 1"
         x, y = checks.numbers(self, "translate", (0, 0) if self.translate is None else self.translate, (2,), allowed)
@@ -253,7 +233,8 @@ class Affine(RandomOperation):
         return (low, high, low_y, high_y)
 
     def lowered(self) -> Lowered:
-        return ((OpKind.AFFINE, (*self.ranges, self.fill)),)
+        ranges = (self.degrees, self.translate, self.scale, self.shear)
+        return ((OpKind.AFFINE, (*(number for row in ranges for number in cast("tuple[float, ...]", row)), self.fill)),)
 
 
 def padding_of(operation: Operation, name: str, value: int | tuple[int, ...]) -> tuple[int, int, int, int]:

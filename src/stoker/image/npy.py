@@ -46,7 +46,7 @@ def _pixels(data: bytes, max_pixels: int) -> NDArray[np.uint8]:
             "for other arrays use .map(field=fn)"
         )
     if min(shape) < 1:
-        raise CorruptImage(f"an npy of shape {list(shape)} has no pixel")
+        raise CorruptImage(f"an npy of shape {list(shape)} has no pixels")
     if shape[0] * shape[1] > max_pixels:
         raise ImageTooLarge(f"{shape[1]} x {shape[0]} pixels are more than the {max_pixels:,} allowed")
     size, left = math.prod(shape), len(data) - stream.tell()

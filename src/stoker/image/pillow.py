@@ -106,7 +106,7 @@ def is_image(value: Any) -> bool:
 def pixels_of(image: Any, channels: int) -> NDArray[np.uint8]:
     """Pixels (height, width, channels) of an image of Pillow's, by the same rule; raises an `ImageError`."""
     if 0 in image.size:
-        raise UnsupportedImage(f"an image of {image.size[0]} x {image.size[1]} has no pixel")
+        raise UnsupportedImage(f"an image of {image.size[0]} x {image.size[1]} has no pixels")
     try:
         return _to_pixels(image, channels)
     except ImageError:

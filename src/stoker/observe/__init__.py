@@ -7,9 +7,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ..registry import Registry
+from ..registry import imported_later
 
 if TYPE_CHECKING:
     from .advice import Advice
@@ -43,32 +43,24 @@ __all__ = [
     "write_report",
 ]
 
-#: what users meet, by the file it is in: imported when it is asked for
-_LATER: Registry[Any] = Registry(
-    "name",
-    {
-        "Advice": ("stoker.observe.advice", "Advice", ""),
-        "Facts": ("stoker.observe.facts", "Facts", ""),
-        "LoaderWatch": ("stoker.observe.live", "LoaderWatch", ""),
-        "Speed": ("stoker.observe.measured_speed", "Speed", ""),
-        "Stats": ("stoker.observe.stats", "Stats", ""),
-        "Verdict": ("stoker.observe.verdict", "Verdict", ""),
-        "gather": ("stoker.observe.rank_stats", "gather", ""),
-        "merge": ("stoker.observe.stats", "merge", ""),
-        "nvtx": ("stoker.observe.nvtx_ranges", "nvtx", ""),
-        "prometheus": ("stoker.observe.prometheus_page", "prometheus", ""),
-        "speed": ("stoker.observe.measured_speed", "speed", ""),
-        "tensorboard": ("stoker.observe.tensorboard_log", "tensorboard", ""),
-        "trace": ("stoker.observe.trace_events", "trace", ""),
-        "watch": ("stoker.observe.live", "watch", ""),
-        "write_report": ("stoker.observe.report", "write_report", ""),
-    },
-)
-
-
-if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> Any:
-        if name in _LATER:
-            return _LATER.get(name, name)
-        raise AttributeError(f"module 'stoker.observe' has no attribute {name!r}")
+if not TYPE_CHECKING:  # type checkers know what is there
+    __getattr__ = imported_later(
+        __name__,
+        {
+            "Advice": "advice",
+            "Facts": "facts",
+            "LoaderWatch": "live",
+            "Speed": "measured_speed",
+            "Stats": "stats",
+            "Verdict": "verdict",
+            "gather": "rank_stats",
+            "merge": "stats",
+            "nvtx": "nvtx_ranges",
+            "prometheus": "prometheus_page",
+            "speed": "measured_speed",
+            "tensorboard": "tensorboard_log",
+            "trace": "trace_events",
+            "watch": "live",
+            "write_report": "report",
+        },
+    )

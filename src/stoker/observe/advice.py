@@ -19,6 +19,7 @@ from .what_if import (
     predict,
     prefix_bytes,
     prefix_steps,
+    read_step,
     used_cores,
     wanted_threads,
 )
@@ -149,8 +150,7 @@ def _cache(case: _Case) -> Iterator[Advice]:
 
 def _next_epoch(case: _Case) -> Iterator[Advice]:
     """The system keeps what was read, if there is room."""
-    stats, facts = case.stats, case.facts
-    read = next((step for step in stats.steps if step.kind == "read"), None)
+    stats, facts, read = case.stats, case.facts, read_step(case.stats)
     if read is None or stats.epochs or not facts.samples or facts.stored not in ("files", "shards"):
         return
     nbytes = int(read.bytes_in / max(1, read.samples) * facts.samples)
@@ -165,7 +165,7 @@ def _seek_index(case: _Case) -> Iterator[Advice]:
 
 
 def _shards(case: _Case) -> Iterator[Advice]:
-    read = next((step for step in case.stats.steps if step.kind == "read"), None)
+    read = read_step(case.stats)
     if case.facts.stored == "files" and read is not None and read.wall_s >= 0.15 * (case.stats.task_s or 1.0):
         share = read.wall_s / (case.stats.task_s or 1.0)
         yield Advice(
@@ -261,14 +261,6 @@ def _lighter_batches(case: _Case) -> Iterator[Advice]:
     yield Advice('smaller types (`out="uint8"`, normalised on the device) cost less')
 
 
-def _larger_batches(case: _Case) -> Iterator[Advice]:
-    yield Advice("larger batches cost less per sample")
-
-
-def _lighter_stream(case: _Case) -> Iterator[Advice]:
-    yield Advice("what the stream does for each sample can move to `map`, where workers do it")
-
-
 def _near_shard(case: _Case) -> Iterator[Advice]:
     # Batches come in order: while all wait for that shard, workers have less and less to do.
     left = (1 - case.limit.excess) * min(1.0, balance_of(case.stats).busy / _BUSY)
@@ -324,8 +316,8 @@ _ADVICE: dict[str, tuple[_Find, ...]] = {
     "memory": (_more_memory,),
     "ahead": (_more_memory,),
     "handover": (_lighter_batches,),
-    "handout": (_larger_batches,),
-    "stream": (_lighter_stream,),
+    "handout": (lambda case: iter([Advice("larger batches cost less per sample")]),),
+    "stream": (lambda case: iter([Advice("what the stream does for each sample can move to `map`, where workers do it")]),),
     "tail": (_without_slow,),
     "shard": (_near_shard,),
     "cold": (_without_slow,),

@@ -9,7 +9,7 @@ from ..engine.auto_policy import Setting
 from ..sizes import counted, show_bytes
 from .facts import Facts
 from .stats import OriginStats, Stats, StepStats
-from .what_if import costs_of, made_samples, other_cores, used_cores
+from .what_if import costs_of, made_samples, other_cores, read_step, used_cores
 
 #: a run that is shorter says nothing
 SHORT_S = 1.0
@@ -134,10 +134,11 @@ def _slowed(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
     more, loop = slowed_by(stats), stats.loop
     if more < SLOWED or more * loop.busy_steps / max(1, loop.busy_steps + loop.calm_steps) < _IN_ALL:
         return None
+    shared = "" if stats.executor.processes else " and the interpreter"
     return Limit(
         "slowed",
         f"The loader slows the training loop: its steps take {more:.0%} longer while workers are busy, because they share "
-        f"{counted(stats.cores, 'core')}{_and_interpreter(stats)} with {workers_in_words(stats)}",
+        f"{counted(stats.cores, 'core')}{shared} with {workers_in_words(stats)}",
         "loop",
     )
 
@@ -159,10 +160,6 @@ def _mostly_ready(stats: Stats) -> bool:
     """Whether there were always batches to take."""
     ready = sum(moment.ready >= _READY for moment in stats.history)
     return bool(stats.history) and ready >= _NEARLY * len(stats.history)
-
-
-def _and_interpreter(stats: Stats) -> str:
-    return "" if stats.executor.processes else " and the interpreter"
 
 
 def _loop(stats: Stats, facts: Facts, balance: Balance) -> Limit:
@@ -237,7 +234,7 @@ def _shard(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
 def slow_origin(stats: Stats) -> tuple[OriginStats, float, float] | None:
     """The shard whose samples take much longer to read than others: it, what others take, and what share of time it costs."""
     origins = [origin for origin in stats.origins if origin.samples]
-    read = next((step for step in stats.steps if step.kind == "read"), None)
+    read = read_step(stats)
     if not origins or read is None or not stats.task_s:
         return None
     slowest = max(origins, key=lambda origin: origin.wall_s / origin.samples)
@@ -258,7 +255,7 @@ def _tail(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
     if _mostly_ready(stats):
         return None
     share, excess, usual_s = slow_samples(stats)
-    read = next((step for step in stats.steps if step.kind == "read"), None)
+    read = read_step(stats)
     kept = read.wait_s / (stats.task_s or 1.0) if read is not None and _in_memory(read, facts) else 0.0
     if share > _FEW or excess < max(_SLOW_SHARE, balance.queued + balance.lock + kept):
         return None  # who waits for a core or the lock now and then takes longer, too
@@ -323,17 +320,14 @@ def _late(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
         return None
     taking = balance.others >= 0.7 * stats.ranks and stats.loop.step_s < 0.3 * stats.elapsed_s * stats.ranks
     if taking or _mostly_ready(stats):
-        small = f"they are small ({_per_batch(stats)}), and workers are idle {balance.idle:.0%} of the time"
+        each = f"{counted(round(stats.samples / stats.batches), 'sample')}, {stats.elapsed_s / stats.batches * 1e6:,.0f} us each"
+        small = f"they are small ({each}), and workers are idle {balance.idle:.0%} of the time"
         return Limit("handout", f"Handing out batches is the limit: {small}", "loop")
     if facts.stored == "stream":
         idle = f"workers are idle {balance.idle:.0%} of the time and wait for its samples"
         return Limit("stream", f"The stream is the limit: {idle}", "loop")
     idle = f"workers were idle {balance.idle:.0%} of the time, although batches were waited for"
     return Limit("ahead", f"Too few batches are prepared ahead: {idle}", "memory")
-
-
-def _per_batch(stats: Stats) -> str:
-    return f"{counted(round(stats.samples / stats.batches), 'sample')}, {stats.elapsed_s / stats.batches * 1e6:,.0f} us each"
 
 
 def _full(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
@@ -490,12 +484,10 @@ def _top(stats: Stats) -> StepStats:
     return max(stats.steps, key=lambda step: step.cpu_s, default=StepStats("nothing that was measured"))
 
 
-def _tops(stats: Stats, count: int = 2) -> str:
-    """The costliest steps with their shares, those that round to nothing omitted."""
-    steps = sorted(stats.steps, key=lambda step: -step.cpu_s)[:count]
-    return (
-        " and ".join(f"{step.name} ({_share_of(step, stats)})" for step in steps if step.cpu_s >= 0.05 * stats.cpu_s) or "tasks"
-    )
+def _tops(stats: Stats) -> str:
+    """The two costliest steps with their shares, those that round to nothing omitted."""
+    steps = [step for step in sorted(stats.steps, key=lambda step: -step.cpu_s)[:2] if step.cpu_s >= 0.05 * stats.cpu_s]
+    return " and ".join(f"{step.name} ({_share_of(step, stats)})" for step in steps) or "tasks"
 
 
 def _share_of(step: StepStats, stats: Stats) -> str:

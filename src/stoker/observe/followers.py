@@ -16,19 +16,38 @@ if TYPE_CHECKING:
 
 #: called with every loader that is made
 newcomers: list[Callable[[Loader], None]] = []
-_Self = TypeVar("_Self", bound="Follower")
+_Self = TypeVar("_Self", bound="ClosedByWith")
 
 
-class Follower(ABC):
+def meters_of(loader: Loader, call: str) -> Meters:
+    """The meters of a loader, which anything else that was passed to `call` lacks."""
+    meters: Any = getattr(loader, "_meters", None)
+    if not isinstance(meters, Meters):
+        raise ConfigError(f"{call}: must be a loader, as pipeline.loader() makes it, not {type(loader).__name__}")
+    return meters
+
+
+class ClosedByWith(ABC):
+    """Leaving the ``with`` block closes it."""
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+    def __enter__(self: _Self) -> _Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Follower(ClosedByWith):
     """Follows one loader, until it is closed: by `close`, as a context manager, with its loader, or when the program ends.
 
     A loader that nobody uses any more ends it too. A forked child leaves it alone.
     """
 
     def __init__(self, loader: Loader, call: str) -> None:
-        meters: Any = getattr(loader, "_meters", None)
-        if not isinstance(meters, Meters):
-            raise ConfigError(f"{call}: must be a loader, as pipeline.loader() makes it, not {type(loader).__name__}")
+        meters = meters_of(loader, call)
         if loader._closed:
             raise ClosedError(f"{call}: this loader is closed; begin before that")
         self._meters, self._process = meters, os.getpid()
@@ -56,9 +75,3 @@ class Follower(ABC):
     @abstractmethod
     def _finish(self) -> None:
         """Write what is left, and let go of everything."""
-
-    def __enter__(self: _Self) -> _Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

@@ -19,6 +19,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from ..engine.background import Background
 from ..errors import ConfigError
+from .followers import ClosedByWith
 from .loader_view import LoaderView
 from .page_data import finite
 from .page_server import PageAnswer, PageServer, names_this_machine
@@ -63,7 +64,7 @@ def watch(loader: Loader, *, port: int = 0, terminal: bool = False, title: str =
     return LoaderWatch(view, port, terminal)
 
 
-class LoaderWatch:
+class LoaderWatch(ClosedByWith):
     """A loader that is being watched; `url` is where. Ends with its loader, or by `close`, or as a context manager."""
 
     def __init__(self, view: LoaderView, port: int, terminal: bool) -> None:
@@ -94,12 +95,6 @@ class LoaderWatch:
         self._server.stop()
         if self._terminal is not None:
             self._terminal.close()
-
-    def __enter__(self) -> LoaderWatch:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def __str__(self) -> str:
         return self.url
@@ -174,7 +169,7 @@ class _WatchAnswer(PageAnswer):
         return self.server.view.data(pictures=self.server.pictures)
 
     def _no_such_method(self) -> None:
-        self._refuse(405, "this page can only be looked at")
+        self._refuse(405, "this page is read-only")
 
     do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = do_TRACE = do_CONNECT = _no_such_method  # noqa: N815
 

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ConfigError
 from .facts import Facts
-from .meters import Meters
+from .followers import meters_of
 from .page_data import page_data, recent_timeline, recorded_timeline
 from .pipeline_graph import graph_nodes, graph_svg
 from .run_settings import run_settings
@@ -53,12 +52,9 @@ class LoaderView:
     """
 
     def __init__(self, loader: Loader, call: str, title: str = "", training: bool = True) -> None:
-        meters: Any = getattr(loader, "_meters", None)
-        if not isinstance(meters, Meters):
-            raise ConfigError(f"{call}: must be a loader, as pipeline.loader() makes it, not {type(loader).__name__}")
         self.title = title or (Path(sys.argv[0]).name if sys.argv and sys.argv[0] else "") or "Stoker"
         self.training = training
-        self._loader, self._meters, self._plan = weakref.ref(loader), meters, loader._plan
+        self._loader, self._meters, self._plan = weakref.ref(loader), meters_of(loader, call), loader._plan
         self._arguments, self._explained = loader._arguments, loader._explained()
         self._recorder: TimelineRecorder | None = None
         self._facts: Facts | None = None

@@ -143,6 +143,9 @@ class _Work:
         self.cpu_s = self.off_s = self.seen_cpu_s = self.seen_off_s = 0.0
         self.rows = self.seen_rows = 0
 
+    def stats(self, competed: float) -> list[StepStats]:
+        return [_step_stats(self, at, competed) for at in range(len(self.names))]
+
 
 class _WorkerSums:
     __slots__ = ("busy_s", "cpu_s", "tasks")
@@ -606,7 +609,7 @@ class Meters:
             process_s=self._process_s,
             queued_s=self._queued_s,
             worked=self._worked,
-            steps=merged([_work_steps(work, competed) for work in [*self._works.values()]], lambda step: step.name),
+            steps=merged([work.stats(competed) for work in [*self._works.values()]], lambda step: step.name),
             by_worker=tuple(
                 WorkerStats(number, each.tasks, each.busy_s, each.cpu_s) for number, each in sorted(self._workers.items())
             ),
@@ -643,10 +646,6 @@ def _joined(first: Moment, second: Moment) -> Moment:
 def _histogram(counts: list[int]) -> Histogram:
     used = max((number for number, count in enumerate(counts) if count), default=-1)
     return Histogram(tuple(counts[: used + 1]))
-
-
-def _work_steps(work: _Work, competed: float) -> list[StepStats]:
-    return [_step_stats(work, at, competed) for at in range(len(work.names))]
 
 
 def _step_stats(work: _Work, at: int, competed: float) -> StepStats:

@@ -15,7 +15,8 @@ _PRE = "margin:4px 0;font:12px/1.5 ui-monospace,monospace;white-space:pre-wrap;o
 
 def pipeline_html(plan: Plan, explained: str) -> str:
     """The graph of a pipeline, and its explanation."""
-    return f'<div style="font-size:13px">{graph_svg(graph_nodes(plan))}{_folded("explain()", explained)}</div>'
+    folded = f'<details><summary style="cursor:pointer;opacity:.75">explain()</summary>{plain_html(explained)}</details>'
+    return f'<div style="font-size:13px">{graph_svg(graph_nodes(plan))}{folded}</div>'
 
 
 def loader_html(plan: Plan, stats: Stats, state: str, memory: int, device: str) -> str:
@@ -52,7 +53,3 @@ def _measured(stats: Stats) -> dict[str, str]:
         facts["the loop waited"] = f"{stats.wait_share:.1%} of the time"
         facts["workers busy"] = f"{stats.busy_share:.0%} of the time"
     return facts
-
-
-def _folded(title: str, text: str) -> str:
-    return f'<details><summary style="cursor:pointer;opacity:.75">{escape(title)}</summary>{plain_html(text)}</details>'

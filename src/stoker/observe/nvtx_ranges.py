@@ -9,9 +9,10 @@ from typing import Any
 
 from ..profiler_ranges import Record, record_with
 from ..registry import needed
+from .followers import ClosedByWith
 
 
-class NvtxRanges:
+class NvtxRanges(ClosedByWith):
     """Ranges being recorded; made by `stoker.observe.nvtx`."""
 
     def __init__(self, end: Callable[[], None]) -> None:
@@ -20,12 +21,6 @@ class NvtxRanges:
     def close(self) -> None:
         """Record no more; idempotent."""
         self._end()
-
-    def __enter__(self) -> NvtxRanges:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def nvtx() -> NvtxRanges:

@@ -69,10 +69,10 @@ def verdict_data(why: str) -> dict[str, Any]:
     return {"text": str(why), "limit": getattr(why, "limit", ""), "advice": advice}
 
 
-def recent_timeline(meters: Meters, most: int = _MOST) -> dict[str, Any] | None:
+def recent_timeline(meters: Meters) -> dict[str, Any] | None:
     """Who did what in the last seconds, from what meters remember of any run: whole tasks; None where nothing was done."""
-    spans, waits = meters.latest(most)
-    recorder = TimelineRecorder(most)
+    spans, waits = meters.latest(_MOST)
+    recorder = TimelineRecorder(_MOST)
     for span in spans:
         whole = Report(1)
         whole.seconds[0] = span.stop_s - span.start_s
@@ -83,11 +83,11 @@ def recent_timeline(meters: Meters, most: int = _MOST) -> dict[str, Any] | None:
     return recorded_timeline(recorder)
 
 
-def recorded_timeline(recorder: TimelineRecorder, seconds: float = _SECONDS) -> dict[str, Any] | None:
+def recorded_timeline(recorder: TimelineRecorder) -> dict[str, Any] | None:
     """Rows of bars (what, from, to), the training loop's first, from what was recorded of the last seconds."""
     whole = recorder.timeline()
     begun = [min(bar.start_s for bar in row.bars) for row in whole.rows]
-    start = max([whole.length_s - seconds, min(begun[1:], default=0.0), 0.0])
+    start = max([whole.length_s - _SECONDS, min(begun[1:], default=0.0), 0.0])
     rows = [
         {
             "name": row.name,

@@ -80,11 +80,11 @@ def write_report(
     write_text(path, run_page({**data, "pictures": sample_pictures(batch)}))
 
 
-def sample_pictures(batch: Any, most: int = _PICTURES) -> list[dict[str, str]]:
+def sample_pictures(batch: Any) -> list[dict[str, str]]:
     """The first pictures of a batch as images within a page, with their labels or keys; none where it holds no pictures."""
     columns = batch if isinstance(batch, Mapping) else batch._asdict() if hasattr(batch, "_asdict") else {}
     try:
-        found = batch_pictures(columns, most)
+        found = batch_pictures(columns, _PICTURES)
     except Exception:  # noqa: BLE001  values may be of any library, and on any device; a report must not fail for want of them
         return []
     keys = [*getattr(batch, "sample_keys", ()), *[""] * len(found)]

@@ -311,6 +311,7 @@ def merge(ranks: Iterable[Stats]) -> Stats:
     workers = [worker for stats in given for worker in stats.by_worker]
     totals: dict[str, Any] = {name: sum(getattr(stats, name) for stats in given) for name in (*_COUNTS, "workers", "ranks")}
     totals |= {name: max(getattr(stats, name) for stats in given) for name in _TOGETHER}
+    origins = merged([stats.origins for stats in given], lambda origin: origin.name)
     return replace(
         given[0],
         **totals,
@@ -324,12 +325,8 @@ def merge(ranks: Iterable[Stats]) -> Stats:
         loop=_summed([stats.loop for stats in given]),
         sample_costs=_summed([stats.sample_costs for stats in given]),
         slowest=tuple(sorted((slow for stats in given for slow in stats.slowest), key=lambda slow: -slow.seconds)[:10]),
-        origins=_slowest_origins(merged([stats.origins for stats in given], lambda origin: origin.name)),
+        origins=tuple(sorted(origins, key=lambda origin: -origin.wall_s / max(1, origin.samples))[:8]),
     )
-
-
-def _slowest_origins(origins: Iterable[OriginStats]) -> tuple[OriginStats, ...]:
-    return tuple(sorted(origins, key=lambda origin: -origin.wall_s / max(1, origin.samples))[:8])
 
 
 def _known(kind: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from ..kernel.records import crc32c, mask_crc
 from ..registry import needed
 from ..storage.atomic import write_error
 from ..storage.names import path_bytes
-from .followers import Follower, newcomers
+from .followers import ClosedByWith, Follower, newcomers
 from .stats import Stats
 from .trace_events import Trace
 from .verdict import verdict
@@ -117,7 +117,8 @@ class TensorBoardLog(Follower):
     def _write_numbers(self, judge: bool) -> None:
         stats = self._meters.snapshot(look=judge)
         between, self._seen = stats - self._seen, stats
-        values = [self._scalar(tag, value) for tag, value in _numbers(between, stats, self._meters.occupancy()).items()]
+        numbers = _numbers(between, stats, self._meters.occupancy())
+        values = [self._summaries.Summary.Value(tag=tag, simple_value=value) for tag, value in numbers.items()]
         if judge:
             self._verdict_s = time.monotonic()
             loader = self._loader()
@@ -172,9 +173,6 @@ class TensorBoardLog(Follower):
         folder.mkdir(parents=True, exist_ok=True)
         return folder / f"{socket.gethostname()}.trace.json.gz"
 
-    def _scalar(self, tag: str, value: float) -> Any:
-        return self._summaries.Summary.Value(tag=tag, simple_value=value)
-
     def _text(self, tag: str, text: str) -> Any:
         plugin = self._summaries.SummaryMetadata.PluginData(plugin_name="text")
         tensor = self._tensors.TensorProto(dtype="DT_STRING", string_val=[text.encode()])
@@ -216,7 +214,7 @@ class _Timeline(Trace):
             _log.warning("%s: the timeline for TensorBoard could not be written: %s", self._path.parent, error)
 
 
-class TensorBoardLogs:
+class TensorBoardLogs(ClosedByWith):
     """Logs of all loaders that are made until it is closed, each by its loader; made by `stoker.observe.tensorboard`."""
 
     def __init__(self, logdir: Path, name: str, every_s: float, trace_s: float) -> None:
@@ -233,12 +231,6 @@ class TensorBoardLogs:
         """Log no further loaders; idempotent. What is being logged ends with its loader."""
         if self._follow in newcomers:
             newcomers.remove(self._follow)
-
-    def __enter__(self) -> TensorBoardLogs:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def _folder(logdir: Path, name: str) -> Path:

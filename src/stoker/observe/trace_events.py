@@ -103,7 +103,7 @@ class Trace(Follower):
             self.close()
             return
         if self._file.size >= self._most:
-            self._stop("it has as many bytes as it may have; allow it more with most=")
+            self._stop("it has reached its maximum size; raise that with most=")
 
     def _add(self) -> None:
         self._events.written_s = time.monotonic()
@@ -122,7 +122,7 @@ class Trace(Follower):
             self._file.close()
         except WriteError as error:
             self.error = error
-            _log.warning("the trace is not whole: %s", error)
+            _log.warning("the trace is incomplete: %s", error)
 
 
 class _Tasks:
@@ -132,7 +132,7 @@ class _Tasks:
 
     def __init__(self, steps: Sequence[StepName]) -> None:
         self.steps, self.nothing = steps, (0.0,) * len(steps)
-        self.labels = [_in_format(json.dumps(step.name)) for step in steps]
+        self.labels = [json.dumps(step.name).replace("%", "%%") for step in steps]
         self.numbers: list[float] = []  # for each: worker, unit (~unit: it joins one), rows (-1: it failed), times
         self.formats: dict[tuple[int, bytes], str] = {}  # by worker, and which of its lines there are
 
@@ -311,10 +311,5 @@ def write_latest(meters: Meters, path: AnyPath, rank: int = 0) -> None:
     write_trace(path, *events.head, events.take_lines())
 
 
-def _in_format(text: str) -> str:
-    return text.replace("%", "%%")
-
-
 def _name(kind: str, pid: int, tid: int, name: str) -> str:
-    values: dict[str, Any] = {"ph": "M", "pid": pid, "tid": tid, "name": kind, "args": {"name": name}}
-    return json.dumps(values)
+    return json.dumps({"ph": "M", "pid": pid, "tid": tid, "name": kind, "args": {"name": name}})

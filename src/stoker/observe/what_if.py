@@ -116,6 +116,10 @@ def free_cores(stats: Stats, facts: Facts) -> float:
     return max(0.1, left)
 
 
+def read_step(stats: Stats) -> StepStats | None:
+    return next((step for step in stats.steps if step.kind == "read"), None)
+
+
 def used_cores(stats: Stats) -> float:
     """How many cores the workers kept busy."""
     return max(0.0, stats.cpu_s - stats.early_cpu_s) / stats.elapsed_s if stats.elapsed_s > 0 else 0.0

@@ -101,7 +101,7 @@ class _Digest:
         if (torch := sys.modules.get("torch")) is not None and isinstance(value, torch.Tensor) and value.layout is torch.strided:
             value = value.detach().cpu().contiguous()
             return [str(value.dtype), str(tuple(value.shape)), array_version(value.reshape(-1).view(torch.uint8).numpy())]
-        return self._taken_apart(value)
+        return self._each([type(value), getattr(value, "__wrapped__", None), *_reduced(value)])
 
     def _function(self, fn: FunctionType) -> list[str]:
         cells = [cell.cell_contents for cell in fn.__closure__ or () if _filled(cell)]
@@ -126,11 +126,9 @@ class _Digest:
         for base in cls.__mro__:
             if _own(sys.modules.get(base.__module__)):
                 held = [(name, _unwrapped(value)) for name, value in vars(base).items()]
-                parts += self._each(part for name, value in held if name[:2] != "__" or _coded(value) for part in (name, value))
+                held = [pair for pair in held if pair[0][:2] != "__" or isinstance(pair[1], FunctionType)]
+                parts += self._each(part for pair in held for part in pair)
         return parts
-
-    def _taken_apart(self, value: Any) -> list[str]:
-        return self._each([type(value), getattr(value, "__wrapped__", None), *_reduced(value)])
 
 
 def _reduced(value: Any) -> list[Any]:
@@ -173,10 +171,6 @@ def _names_in(code: CodeType) -> list[str]:
 def _unwrapped(value: Any) -> Any:
     """The function of a class or static method, or of a property."""
     return getattr(value, "__func__", None) or (value.fget if isinstance(value, property) else value)
-
-
-def _coded(value: Any) -> bool:
-    return isinstance(value, FunctionType)
 
 
 def _filled(cell: Any) -> bool:

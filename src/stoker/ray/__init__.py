@@ -6,9 +6,9 @@ depend on it: batches and shards are those that any other executor makes.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ..registry import Registry
+from ..registry import imported_later
 
 if TYPE_CHECKING:
     from .dataset_source import source
@@ -16,23 +16,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Datasource", "source"]
 
-_LATER: Registry[Any] = Registry(
-    "name",
-    {
-        "Datasource": ("stoker.ray.pipeline_datasource", "Datasource", "ray"),
-        "source": ("stoker.ray.dataset_source", "source", "ray"),
-    },
-)
-
 
 def __dir__() -> list[str]:
     return list(__all__)
 
 
 if not TYPE_CHECKING:  # type checkers know what is there
-
-    def __getattr__(name: str) -> Any:
-        """What is imported when it is first used: it needs Ray."""
-        if name in _LATER:
-            return _LATER.get(name, f"stoker.ray.{name}")
-        raise AttributeError(f"module 'stoker.ray' has no attribute {name!r}; it has {', '.join(__all__)}")
+    __getattr__ = imported_later(__name__, {"Datasource": "pipeline_datasource", "source": "dataset_source"}, "ray")

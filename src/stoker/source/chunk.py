@@ -27,6 +27,11 @@ def numbers(count: int) -> Ints:
     return _NUMBERS[:count] if count <= len(_NUMBERS) else np.arange(count, dtype=np.int64)
 
 
+def fits(number: int) -> bool:
+    """Whether a number fits 64 bits with a sign."""
+    return -(1 << 63) <= number < 1 << 63
+
+
 @dataclass(frozen=True, slots=True)
 class FieldSpec:
     """What is known of a field before the first byte moves.

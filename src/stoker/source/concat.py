@@ -181,7 +181,7 @@ class ConcatSource(Source):
             if number < max(1, source.origins):
                 return source.origin_name(number) if source.origins else source.describe()
             number -= max(1, source.origins)
-        raise AssertionError("there are not so many origins")
+        raise AssertionError("there are fewer origins")
 
     def seeks(self, field: str) -> int:
         return sum(source.seeks(names[field]) for source, names in zip(self.sources, self._names) if field in names)

@@ -49,7 +49,8 @@ def open_tar(
     """The source of tar shards: read at random through their indexes, or in sequence where that cannot be."""
     if index not in ("auto", "never"):
         raise ConfigError(f"tar(index={index!r}): choose 'auto' (read at random, through an index) or 'never' (in sequence)")
-    if not _are_names(allow_pickle):
+    several = isinstance(allow_pickle, Collection) and not isinstance(allow_pickle, str)
+    if not several or not all(isinstance(name, str) for name in allow_pickle):
         raise ConfigError(f"tar(allow_pickle={allow_pickle!r}): must be a list of field names")
     if defaults is not None and not isinstance(defaults, Mapping):
         raise ConfigError(f"tar(defaults={defaults!r}): must be a mapping of fields to values, e.g. {{'cls': 0}}")
@@ -132,7 +133,3 @@ def _blobs(urls: list[str], cache: CacheLike, patience: Patience | None) -> list
     held = cache if cache is None or isinstance(cache, Cache) else Cache(cache)
     once = Once()
     return [open_blob(url, cache=held, patience=patience, once=once) for url in urls]
-
-
-def _are_names(given: Any) -> bool:
-    return isinstance(given, Collection) and not isinstance(given, str) and all(isinstance(name, str) for name in given)

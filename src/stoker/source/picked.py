@@ -27,11 +27,11 @@ class PickedSource(Source):
     def __init__(self, source: Source, picked: Ints) -> None:
         self._source, self._picked = source, np.ascontiguousarray(picked, np.int64)
         if not len(self._picked):
-            raise SourceEmpty(f"no sample is picked of {source.describe()}")
+            raise SourceEmpty(f"no sample of {source.describe()} is selected")
         least, most = int(self._picked.min()), int(self._picked.max())
         if least < 0 or most >= len(source):
             wrong = least if least < 0 else most
-            raise ConfigError(f"sample {wrong} is picked of {counted(len(source), 'sample')}; they are numbered from 0")
+            raise ConfigError(f"sample {wrong} does not exist: there are {counted(len(source), 'sample')}, numbered from 0")
         self.fields, self.classes = source.fields, source.classes
 
     def __len__(self) -> int:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..sizes import short
 from ..source.chunk import Column
 
 Floats = NDArray[np.float64]
@@ -43,7 +44,7 @@ def _move_list(column: Column, rows: NDArray[np.void], relative: bool) -> tuple[
             given.append(_boxes(column[row]))
         except (TypeError, ValueError):
             given.append(np.zeros((0, 4)))
-            wrong[row] = f"{_short(column[row])} is neither a box (ymin, xmin, ymax, xmax) nor a list of them"
+            wrong[row] = f"{short(column[row], 80)} is neither a box (ymin, xmin, ymax, xmax) nor a list of them"
     counts = [boxes.size // 4 for boxes in given]
     joined = np.concatenate([boxes.reshape(-1, 4) for boxes in given])
     moved = _move(joined, rows, counts, relative).astype(np.float32)
@@ -55,7 +56,7 @@ def _move_list(column: Column, rows: NDArray[np.void], relative: bool) -> tuple[
 def _boxes(value: Any) -> Floats:
     """One box (4,), or any number of them (k, 4)."""
     if isinstance(value, (bytes, str)):
-        raise TypeError("text is no box")
+        raise TypeError("text is not a box")
     boxes = np.asarray(value, np.float64)
     if boxes.size == 0:
         return np.zeros((0, 4))
@@ -85,8 +86,3 @@ def _extent(line: Floats, x: tuple[Floats, Floats], y: tuple[Floats, Floats]) ->
     """The least and the most of ``a x + b y + c`` over a box: each term is least, and most, at one of its edges."""
     a, b = (line[:, 0] * x[0], line[:, 0] * x[1]), (line[:, 1] * y[0], line[:, 1] * y[1])
     return np.minimum(*a) + np.minimum(*b) + line[:, 2], np.maximum(*a) + np.maximum(*b) + line[:, 2]
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:80]}..."

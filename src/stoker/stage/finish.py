@@ -9,7 +9,7 @@ from typing import Any, cast
 from ..batch.strings import ByteStrings
 from ..batch.written_rows import Report, clocks
 from ..errors import BatchError
-from ..plan.columns import AnyNode, Step, Work
+from ..plan.columns import Step, Work
 from ..plan.nodes import Blend, Function, MapBatch, describe_function, verb_of
 from ..sizes import counted
 from ..source.sample_names import KEY
@@ -41,7 +41,9 @@ class Finish:
     @property
     def steps(self) -> list[str]:
         """What takes time, for statistics: the joining of rows, which comes first, and the verbs that compute."""
-        return ["collate", *(_step_of(step.node) for step in self.work.steps if not step.node.effect.arranges)]
+        nodes = [step.node for step in self.work.steps if not step.node.effect.arranges]
+        verbs = [f"map_batch {short_name(node.fn)}" if isinstance(node, MapBatch) else verb_of(node) for node in nodes]
+        return ["collate", *verbs]
 
     def __call__(
         self,
@@ -86,10 +88,6 @@ class Finish:
             assert self.work.columns is not None
             columns = {name: columns[column] for name, column in self.work.columns.items()}
         return columns, given
-
-
-def _step_of(node: AnyNode) -> str:
-    return f"map_batch {short_name(node.fn)}" if isinstance(node, MapBatch) else verb_of(node)
 
 
 def _check_rows(fn: Function, columns: Mapping[str, Any], rows: int) -> None:

@@ -37,7 +37,7 @@ from ..storage.scratch import Scratch
 from .boxes import move_column
 from .stage import Stage, Targets
 
-_REMEDY = "replace it, or leave bad samples out with .on_error('skip')"
+_REMEDY = "replace it, or skip bad samples with .on_error('skip')"
 #: what the kernel says of pictures in which Pillow may find no fault
 _DAMAGE = (Status.TRUNCATED, Status.CORRUPT)
 
@@ -179,7 +179,7 @@ class ImageStage(Stage):
             try:
                 sizes[row] = _size(column, row, self._program, scratch)
             except (SampleError, MemoryError) as error:
-                chunk.fail(row, _placed(error, chunk, row))
+                chunk.fail(row, place_error(error, chunk, row))
         heights, widths = (np.ascontiguousarray(side) for side in sizes.T)
         planned = self._geometry(chunk, np.arange(len(chunk)), widths, heights, boxes)
         _settle_pixels(chunk, planned)
@@ -240,7 +240,9 @@ class ImageStage(Stage):
             try:
                 value = None if encoded is None else encoded(row)
                 length = -1 if value is None else len(value)
-                if value is not None and self._is_for_others(rows["status"][row]):
+                status = rows["status"][row]
+                for_others = status == Status.UNSUPPORTED or (self._program.as_pillow and status in _DAMAGE)
+                if value is not None and for_others:
                     where = -1  # what the kernel said of it is no longer the point
                     pixels = decode_elsewhere(value, self._program, scratch)
                     note_damage(chunk, row, scratch)
@@ -248,10 +250,7 @@ class ImageStage(Stage):
                 else:
                     _raise(rows[row])
             except (SampleError, MemoryError) as error:
-                chunk.fail(row, _placed(error, chunk, row, where, length))
-
-    def _is_for_others(self, status: int) -> bool:
-        return status == Status.UNSUPPORTED or (self._program.as_pillow and status in _DAMAGE)
+                chunk.fail(row, place_error(error, chunk, row, where, length))
 
     def _note_damaged(self, rows: NDArray[np.void], chunk: Chunk, scratch: Scratch) -> None:
         """Count the pictures that the kernel decoded although they are damaged."""
@@ -276,7 +275,7 @@ class ImageStage(Stage):
                 else:
                     out[row], rows[row] = self._resample(chunk, row, pixels, boxes, None, scratch)
             except (SampleError, MemoryError) as error:
-                chunk.fail(row, _placed(error, chunk, row))
+                chunk.fail(row, place_error(error, chunk, row))
         return out, rows
 
     def _resample(
@@ -317,7 +316,7 @@ class ImageStage(Stage):
             except (ValueError, TypeError):
                 if row not in chunk.failures:
                     message = f"the box {column[row]!r} is not four numbers (ymin, xmin, ymax, xmax)"
-                    chunk.fail(row, _placed(BoxError(message), chunk, row))
+                    chunk.fail(row, place_error(BoxError(message), chunk, row))
         return boxes
 
     def _out(self, rows: int, targets: Targets) -> NDArray[Any]:
@@ -352,7 +351,7 @@ def _settle_pixels(chunk: Chunk, rows: NDArray[np.void]) -> None:
             try:
                 _raise(rows[row])
             except SampleError as error:
-                chunk.fail(row, _placed(error, chunk, row))
+                chunk.fail(row, place_error(error, chunk, row))
 
 
 def _holds_pixels(column: Column) -> TypeGuard[NDArray[np.uint8]]:
@@ -454,7 +453,7 @@ def as_pixels(value: Any, channels: int) -> NDArray[np.uint8]:
             f"{'; expected channels last (height, width, channels), got them first' if first else ''}"
         )
     if not pixels.size:
-        raise UnsupportedImage(f"an image of shape {list(pixels.shape)} has no pixel")
+        raise UnsupportedImage(f"an image of shape {list(pixels.shape)} has no pixels")
     return np.ascontiguousarray(pixels)
 
 
@@ -474,7 +473,7 @@ def _raise(row: Any) -> None:
     raise native.error_of(int(row["status"]), row["message"].decode("utf-8", "replace") or "it could not be decoded")
 
 
-def _placed(error: SampleError | MemoryError, chunk: Chunk, row: int, where: int = -1, length: int = -1) -> SampleError:
+def place_error(error: SampleError | MemoryError, chunk: Chunk, row: int, where: int = -1, length: int = -1) -> SampleError:
     """The same error with file, place and remedy in its message; want of memory as an error of the image."""
     if isinstance(error, MemoryError):
         cause, error = error, ImageTooLarge("there is not enough memory for its pixels")
@@ -489,8 +488,3 @@ def _where(chunk: Chunk, row: int) -> str:
     """The file and byte of a row; of what is stored nowhere, such as rows of arrays, which sample it is."""
     place, key = chunk.place(row), chunk.name(row)
     return f"sample {key!r}" if place == key else place
-
-
-def place_error(error: SampleError | MemoryError, chunk: Chunk, row: int) -> SampleError:
-    """For other stages that decode."""
-    return _placed(error, chunk, row)

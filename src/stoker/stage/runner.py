@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Union, cast
 
@@ -15,7 +16,7 @@ from ..batch.written_rows import Clock, Report, clocks
 from ..errors import BatchError, FunctionError, ReadError, SampleError
 from ..faults import TaskFault
 from ..kernel.render import Renderer
-from ..plan.columns import AnyNode, AnyStep, Work, check_there, columns_before, read_with
+from ..plan.columns import AnyStep, Work, check_there, columns_before, read_with
 from ..plan.nodes import (
     Cached,
     Decode,
@@ -96,6 +97,16 @@ def _numbered(names: list[str]) -> list[str]:
     return [f"{name} #{before + 1}" if before else name for name, before in zip(names, earlier)]
 
 
+@dataclass(slots=True)
+class _Pass:
+    """One way of some rows through the steps, which are called so; and what it costs."""
+
+    acts: list[_Act]
+    render: _Render
+    scratch: Scratch
+    report: Report
+
+
 class Runner:
     """Reads, then applies stages, settling failures after each step.
 
@@ -119,7 +130,7 @@ class Runner:
             doing.insert(0, doing.pop(first))
         self._renders = cast(ImageStage, doing[0][1]) if first is not None else None
         self._makes = last_makers([step for step, _ in doing], work.columns)
-        self._acts: list[_Act] = [_act(step, stage, makes) for (step, stage), makes in zip(doing, self._makes[1:])]
+        self._acts: list[_Act] = [partial(_act, step, stage, makes) for (step, stage), makes in zip(doing, self._makes[1:])]
         self._whole = [stage.whole for _, stage in doing]
         self.steps = _numbered([stage.name for _, stage in doing])
         #: of each step: "read", "native", "device", or "function", which holds the interpreter lock
@@ -159,13 +170,14 @@ class Runner:
         clock, queued_s = (clocks(), scratch.queued_s(time.monotonic())) if report.weight else NOT_LOOKED_AT
         record = recorder()
         acts, render = (self._acts, self._rendered) if record is None else self._recorded(record)
+        passed = _Pass(acts, render, scratch, report)
         if self._cached is None or not isinstance(rows, Places):
-            chunk = self._made(acts, render, len(self.steps), rows, targets, scratch, report, clock)
+            chunk = self._made(passed, len(self.steps), rows, targets, clock)
         else:
-            chunk = self._kept(self._cached, acts, render, rows, targets, scratch, report, clock)
+            chunk = self._kept(self._cached, passed, rows, targets, clock)
             targets = targets if len(chunk) == len(rows) else NO_TARGETS
             since = clocks() if report.weight else clock
-            chunk = self._through(acts, self._cache_at + 1, len(self.steps), chunk, targets, scratch, report, since)
+            chunk = self._through(passed, self._cache_at + 1, len(self.steps), chunk, targets, since)
         if self._columns is not None and len(chunk):
             chunk.columns = _named(chunk, self._columns)
         report.rows = len(chunk)
@@ -179,20 +191,10 @@ class Runner:
             note_waits(report, scratch, clock[0], queued_s)
         return chunk, report
 
-    def _made(
-        self,
-        acts: list[_Act],
-        render: _Render,
-        stop: int,
-        rows: Rows,
-        targets: Targets,
-        scratch: Scratch,
-        report: Report,
-        clock: Clock,
-    ) -> Chunk:
+    def _made(self, passed: _Pass, stop: int, rows: Rows, targets: Targets, clock: Clock) -> Chunk:
         """Send rows through the steps up to `stop`, from the first."""
-        first = 0
-        rendered = render(rows, targets, scratch) if self._renders and isinstance(rows, Places) else None
+        first, report = 0, passed.report
+        rendered = passed.render(rows, targets, passed.scratch) if self._renders and isinstance(rows, Places) else None
         if rendered is not None:
             first = 2
             chunk, renderer = rendered
@@ -203,28 +205,18 @@ class Runner:
                 report.cpu_s[:first] = renderer.read_cpu_s, now[1] - clock[1] - renderer.read_cpu_s
                 report.nbytes[:first] = renderer.read_bytes, _bytes_of(chunk)
                 clock = now
-        return self._through(acts, first, stop, rows, targets, scratch, report, clock)
+        return self._through(passed, first, stop, rows, targets, clock)
 
-    def _kept(
-        self,
-        cached: RowCache,
-        acts: list[_Act],
-        render: _Render,
-        places: Places,
-        targets: Targets,
-        scratch: Scratch,
-        report: Report,
-        clock: Clock,
-    ) -> Chunk:
+    def _kept(self, cached: RowCache, passed: _Pass, places: Places, targets: Targets, clock: Clock) -> Chunk:
         """Rows as they are after the cache: those it has, and the others made by the steps before it, and kept."""
-        at = self._cache_at
+        at, scratch, report = self._cache_at, passed.scratch, passed.report
         found, missing = cached.find(places, targets, scratch)
         clock = _lap(report, at, clock)
         if found is not None and not len(missing):
             report.nbytes[at] = _bytes_of(found)
             return found
         rest = places if found is None else places.take(missing)
-        chunk = self._made(acts, render, at, rest, targets if found is None else NO_TARGETS, scratch, report, clock)
+        chunk = self._made(passed, at, rest, targets if found is None else NO_TARGETS, clock)
         chunk, clock = cached.narrowed(chunk), clocks() if report.weight else clock
         bad = [error.index for fault in report.skipped if isinstance(error := fault.error(), SampleError)]
         cached.keep(
@@ -249,23 +241,13 @@ class Runner:
         acts: list[_Act] = [partial(recorded, record, name, act) for name, act in zip(self.steps, self._acts)]
         return acts, partial(recorded, record, " and ".join(self.steps[:2]), self._rendered)
 
-    def _through(
-        self,
-        acts: list[_Act],
-        first: int,
-        stop: int,
-        rows: Rows,
-        targets: Targets,
-        scratch: Scratch,
-        report: Report,
-        clock: Clock,
-    ) -> Chunk:
+    def _through(self, passed: _Pass, first: int, stop: int, rows: Rows, targets: Targets, clock: Clock) -> Chunk:
         """Send rows through the steps from `first` to `stop`.
 
         Each step takes them all together. Where there is no memory for that, they go one at a time through all that is left, so
         that what each needs on its way is never needed for all; but a stage that needs them together gets them so.
         """
-        at = first
+        at, report = first, passed.report
         while at < stop:
             short: MemoryError | None = None
             if self._whole[at] and report.failure is not None:
@@ -273,7 +255,7 @@ class Runner:
                 rows = rows.take(np.empty(0, np.int64))
             elif len(rows):
                 try:
-                    chunk = acts[at](rows, targets, scratch)
+                    chunk = passed.acts[at](rows, targets, passed.scratch)
                 except MemoryError as error:
                     if self._whole[at]:
                         raise
@@ -293,7 +275,7 @@ class Runner:
                     rows = self._without_memory(rows, short, report, self.steps[at - 1])
                 else:
                     begin, at = at - 1, next((later for later in range(at, stop) if self._whole[later]), stop)
-                    rows = self._one_by_one(acts, begin, at, rows, scratch, report)
+                    rows = self._one_by_one(passed, begin, at, rows)
         assert isinstance(rows, Chunk)
         return rows
 
@@ -317,14 +299,14 @@ class Runner:
         self._renders.settle(chunk, rows, renderer, local, scratch)
         return chunk, renderer
 
-    def _one_by_one(self, acts: list[_Act], first: int, stop: int, rows: Rows, scratch: Scratch, report: Report) -> Chunk:
+    def _one_by_one(self, passed: _Pass, first: int, stop: int, rows: Rows) -> Chunk:
         """The same as the steps make of all rows together; a row for which there is no memory is a bad sample."""
         chunks: list[Chunk] = []
-        earlier = report.failure
+        report, earlier = passed.report, passed.report.failure
         for at in range(len(rows)):
             row = rows.take(np.array([at])) if isinstance(rows, Chunk) else rows.part(at, at + 1)
             try:
-                chunk = self._through(acts, first, stop, row, NO_TARGETS, scratch, report, clocks()).own()
+                chunk = self._through(passed, first, stop, row, NO_TARGETS, clocks()).own()
             except MemoryError as error:
                 chunk = self._without_memory(row, error, report, self.steps[first])
             failed = report.failure is not earlier
@@ -441,22 +423,16 @@ def last_makers(steps: Sequence[AnyStep], columns: Mapping[str, str] | None) -> 
     return table
 
 
-def _act(step: AnyStep, stage: Stage, makes: dict[str, str]) -> _Act:
-    if step.node.effect.whole and step.columns is not None:
-        return partial(_run_whole, stage, step.columns)
-    if step.view is None and step.columns:
-        return partial(_run_unknown, step.node, tuple(step.columns), stage, makes)
-    return partial(_run_stage, stage, makes)
-
-
-def _run_read(read: Reader, makes: dict[str, str], places: Places, targets: Targets, scratch: Scratch) -> Chunk:
-    return read(places, _local(makes, targets), scratch)
-
-
-def _run_whole(stage: Stage, view: Mapping[str, str], chunk: Chunk, targets: Targets, scratch: Scratch) -> Chunk:
-    """A function sees fields by the names that users know at its place."""
-    columns = chunk.columns
+def _act(step: AnyStep, stage: Stage, makes: dict[str, str], chunk: Chunk, targets: Targets, scratch: Scratch) -> Chunk:
+    """Run a step. A function over whole samples sees fields by the names that users know at its place."""
+    view = step.columns if step.node.effect.whole else None
+    if view is None and step.view is None:  # its fields could not be looked up when the plan was made
+        for name in step.columns or ():
+            check_there(step.node, name, chunk.columns, "the samples have", BatchError)
+    columns = dict(chunk.columns)
     try:
+        if view is None:
+            return stage.run(chunk, _local(makes, targets), scratch)
         chunk.columns = _named(chunk, view)
         return stage.run(chunk, NO_TARGETS, scratch)
     except MemoryError:
@@ -464,35 +440,15 @@ def _run_whole(stage: Stage, view: Mapping[str, str], chunk: Chunk, targets: Tar
         raise
 
 
+def _run_read(read: Reader, makes: dict[str, str], places: Places, targets: Targets, scratch: Scratch) -> Chunk:
+    return read(places, _local(makes, targets), scratch)
+
+
 def _named(chunk: Chunk, view: Mapping[str, str]) -> dict[str, Column]:
     try:
         return {name: chunk.columns[column] for name, column in view.items()}
     except KeyError as error:
         raise BatchError(f"the field {error.args[0]!r} is gone; the samples here have {', '.join(chunk.columns)}") from None
-
-
-def _run_stage(stage: Stage, makes: dict[str, str], chunk: Chunk, targets: Targets, scratch: Scratch) -> Chunk:
-    columns = dict(chunk.columns)
-    try:
-        return stage.run(chunk, _local(makes, targets), scratch)
-    except MemoryError:
-        chunk.columns, chunk.failures = columns, {}  # as it came, for whoever tries again
-        raise
-
-
-def _run_unknown(
-    node: AnyNode,
-    reads: tuple[str, ...],
-    stage: Stage,
-    makes: dict[str, str],
-    chunk: Chunk,
-    targets: Targets,
-    scratch: Scratch,
-) -> Chunk:
-    """A stage whose fields could not be looked up when the plan was made."""
-    for name in reads:
-        check_there(node, name, chunk.columns, "the samples have", BatchError)
-    return _run_stage(stage, makes, chunk, targets, scratch)
 
 
 def _local(makes: dict[str, str], targets: Targets) -> Targets:

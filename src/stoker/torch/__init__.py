@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ..registry import Registry
+from ..registry import imported_later
 
 if TYPE_CHECKING:
     from .data_loader import DataLoader
 
 __all__ = ["DataLoader"]
-
-_LATER: Registry[Any] = Registry("name", {"DataLoader": ("stoker.torch.data_loader", "DataLoader", "torch")})
 
 
 def __dir__() -> list[str]:
@@ -19,9 +17,4 @@ def __dir__() -> list[str]:
 
 
 if not TYPE_CHECKING:  # type checkers know what is there
-
-    def __getattr__(name: str) -> Any:
-        """What is imported when it is first used: it needs PyTorch."""
-        if name in _LATER:
-            return _LATER.get(name, f"stoker.torch.{name}")
-        raise AttributeError(f"module 'stoker.torch' has no attribute {name!r}; it has {', '.join(__all__)}")
+    __getattr__ = imported_later(__name__, {"DataLoader": "data_loader"}, "torch")

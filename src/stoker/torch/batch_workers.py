@@ -8,7 +8,6 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
 from typing import Any, Protocol
 
 from ..engine.auto_executor import AutoExecutor
@@ -77,7 +76,7 @@ class BatchWorkers:
             watchdog_s=math.inf,  # a batch takes as long as its items do
             describe=maker.describe,
         )
-        self.meters.occupancy = partial(_occupied, feed)
+        self.meters.occupancy = lambda: Occupancy(*feed.occupancy)
         return EpochRun(self, feed)
 
     def close(self) -> None:
@@ -115,10 +114,6 @@ class _Picked(Supply[Any]):
             raise Exhausted
         unit: Unit[Any, Any] = self._maker.unit(pick)
         return unit
-
-
-def _occupied(feed: Feed[Any, Any, Any]) -> Occupancy:
-    return Occupancy(*feed.occupancy)
 
 
 class BatchTimeout(Exception):

@@ -69,7 +69,7 @@ def test_files_of_a_sample_that_lay_apart_come_together(tar: Any, tmp_path: Path
     )
     done = tar("sort", tmp_path / "apart.tar")
     assert read_tar(done.out) == samples
-    assert "6 samples lay in several places" in done.err
+    assert "6 samples were in several places" in done.err
 
 
 def test_two_samples_of_one_name_are_an_error(tar: Any, tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ def test_shards_that_are_there_and_the_same_stay(tar: Any, whole: Path, tmp_path
     (tmp_path / "out-000001.tar").unlink()  # as if it had been stopped before these
     (tmp_path / "out-000002.tar.stk").unlink()
     done = tar(*words)
-    assert done.code == 0 and b"3 of them were there before" in done.out
+    assert done.code == 0 and b"3 of them existed before" in done.out
     after = contents(tmp_path)
     assert {name: data for name, data in after.items() if name.endswith(".tar")} == {
         name: data for name, data in before.items() if name.endswith(".tar")

@@ -9,8 +9,9 @@ import typer
 
 from ...plan.seeds import key_of, mix
 from ...source.streams.tar_stream import TarSample
+from ..screen import amount
 
-Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the shuffle: the same seed produces the same order.")]
+Seed = Annotated[int, amount("Seed of the shuffle: the same seed produces the same order.", "--seed", least=None)]
 Memory = Annotated[str, typer.Option("--memory", metavar="SIZE", help="The buffer of --shuffle holds at most this many bytes.")]
 
 

@@ -11,11 +11,12 @@ import typer
 from ...sizes import parse_bytes
 from ...source.streams.tar_stream import TarSample
 from ..progress import PipeProgress, Progress
+from ..screen import amount
 from .buffer_shuffle import Memory, Seed, shuffled
 from .inputs import Shards, samples_of, shard_names
 from .outputs import Output, Overwrite, archive
 
-Count = Annotated[int | None, typer.Option("-n", "-c", "--count", min=0, metavar="N", help="Stop after N samples.")]
+Count = Annotated[int | None, amount("Stop after N samples.", "-n", "-c", "--count", least=0)]
 
 
 def complain(text: str) -> None:
@@ -26,10 +27,8 @@ def complain(text: str) -> None:
 def cat(
     shards: Shards = None,
     count: Count = None,
-    skip: Annotated[int, typer.Option(min=0, metavar="N", help="Skip the first N samples.")] = 0,
-    shuffle: Annotated[
-        int, typer.Option(min=0, metavar="N", help="Shuffle within a buffer of N samples; 0 keeps the order.", show_default=True)
-    ] = 0,
+    skip: Annotated[int, amount("Skip the first N samples.", least=0)] = 0,
+    shuffle: Annotated[int, amount("Shuffle within a buffer of N samples; 0 keeps the order.", least=0)] = 0,
     seed: Seed = 0,
     memory: Memory = "2GB",
     output: Output = "-",

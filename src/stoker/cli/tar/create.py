@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, BinaryIO
 
@@ -102,7 +103,7 @@ def _entries(rows: Iterator[tuple[int, Row]], told: str) -> Iterator[Entry]:
     elif b"key" in names or b"__key__" in names:
         yield from _wide(names, rows, told)
     else:
-        yield from _plain(_again(first, rows), told)
+        yield from _plain(chain([first], rows), told)
 
 
 def _long(names: list[bytes], rows: Iterator[tuple[int, Row]], told: str) -> Iterator[Entry]:
@@ -132,23 +133,13 @@ def _plain(rows: Iterator[tuple[int, Row]], told: str) -> Iterator[Entry]:
         yield number, key, field, content[1:] if content.startswith(b"@") else content, is_path
 
 
-def _again(first: tuple[int, Row], rows: Iterator[tuple[int, Row]]) -> Iterator[tuple[int, Row]]:
-    yield first
-    yield from rows
-
-
 def _checked(row: Row, width: int, number: int, told: str) -> Row:
     if len(row) != width:
-        raise ConfigError(f"{told}, line {number}: {len(row)} cells where {width} are expected; {_hint(row)}")
+        hint = "quote, or escape, what is not a separator"
+        if len(row) == 1:
+            hint = "cells are separated by tabs in a .tsv, by commas in a .csv (--format says which)"
+        raise ConfigError(f"{told}, line {number}: {len(row)} cells where {width} are expected; {hint}")
     return row
-
-
-def _hint(row: Row) -> str:
-    return (
-        "cells are parted by tabs in a .tsv, by commas in a .csv (--format says which)"
-        if len(row) == 1
-        else "quote, or escape, what is not a separator"
-    )
 
 
 def _samples(entries: Iterator[Entry], folder: bytes, told: str) -> Iterator[TarSample]:

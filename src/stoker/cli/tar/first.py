@@ -16,7 +16,7 @@ from ...source.paths import printable
 from ...source.streams.tar_stream import TarSample
 from .inputs import Shards, samples_of, shard_names
 from .outputs import Output, Overwrite, archive, check_output
-from .show_samples import describe
+from .show_samples import print_table
 
 Matches = Callable[[TarSample], bool]
 
@@ -51,7 +51,7 @@ def first(
     if get is not None:
         _give_field(sample, get, output, overwrite)
     elif as_text:
-        describe(sample)
+        print_table([sample])
     else:
         with archive(output, overwrite) as out:
             out.write(sample)

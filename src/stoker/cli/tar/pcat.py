@@ -9,12 +9,11 @@ from itertools import islice
 from operator import attrgetter
 from typing import Annotated
 
-import typer
-
 from ...engine.pump import Pump
 from ...sizes import parse_bytes
 from ...source.streams.tar_stream import TarSample
 from ..progress import PipeProgress, Progress
+from ..screen import amount
 from .buffer_shuffle import Memory, Seed, permuted, shuffled
 from .cat import Count, complain
 from .inputs import Shards, shard_names, shard_samples
@@ -26,11 +25,9 @@ _AHEAD, _AHEAD_BYTES, _STALL_S = 32, 16 << 20, 900.0
 
 def pcat(
     shards: Shards = None,
-    jobs: Annotated[int, typer.Option("-j", "--jobs", min=1, metavar="N", help="Shards read in parallel.")] = 8,
+    jobs: Annotated[int, amount("Shards read in parallel.", "-j", "--jobs")] = 8,
     count: Count = None,
-    shuffle: Annotated[
-        int, typer.Option(min=0, metavar="N", help="Shuffle the shards, and samples within a buffer of N; 0 only interleaves.")
-    ] = 1000,
+    shuffle: Annotated[int, amount("Shuffle the shards, and samples within a buffer of N; 0 only interleaves.", least=0)] = 1000,
     seed: Seed = 0,
     memory: Memory = "2GB",
     output: Output = "-",

@@ -20,6 +20,7 @@ from ...source.paths import printable
 from ...source.streams.tar_stream import TarSample
 from ..guard import DATA
 from ..progress import PipeProgress, Progress
+from ..screen import amount
 from .folders import collect, lay_out
 from .inputs import Shards, samples_of, shard_names
 from .outputs import Output, Overwrite, archive
@@ -31,15 +32,7 @@ def proc(
     ],
     shards: Shards = None,
     parallel: Annotated[
-        int | None,
-        typer.Option(
-            "-p",
-            "--parallel",
-            min=1,
-            metavar="N",
-            help="Samples processed in parallel.",
-            show_default="the cores of this machine",
-        ),
+        int | None, amount("Samples processed in parallel.", "-p", "--parallel", show_default="the cores of this machine")
     ] = None,
     fields: Annotated[
         str | None,

@@ -15,7 +15,7 @@ import typer
 from ...sizes import counted, show_bytes
 from ...source.paths import printable
 from ...source.streams.tar_stream import TarSample
-from ..screen import AsJson
+from ..screen import AsJson, amount
 from .inputs import Shards, samples_of, shard_names
 
 #: rows that are laid out together, so that columns line up and memory stays small
@@ -34,7 +34,7 @@ _ESCAPES = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
 
 def show(
     shards: Shards = None,
-    count: Annotated[int, typer.Option("-n", "-c", "--count", min=0, metavar="N", help="Number of samples; 0: all.")] = 10,
+    count: Annotated[int, amount("Number of samples; 0: all.", "-n", "-c", "--count", least=0)] = 10,
     json: AsJson = False,
 ) -> None:
     """List samples: key, fields, sizes, and the start of text.
@@ -44,17 +44,13 @@ def show(
     Example: `stoker tar show train-0000.tar -n 3`
     """
     samples = islice(samples_of(shard_names(shards)), count or None)
-    shown = _print_json(samples) if json else _print_table(samples)
+    shown = _print_json(samples) if json else print_table(samples)
     if not json and count and shown == count:
         typer.echo(f"the first {counted(shown, 'sample')}; -n 0 shows all", err=True)
 
 
-def describe(sample: TarSample) -> None:
-    """One sample as text."""
-    _print_table([sample])
-
-
-def _print_table(samples: Iterable[TarSample]) -> int:
+def print_table(samples: Iterable[TarSample]) -> int:
+    """Samples as text; returns how many."""
     shown, width = 0, _width()
     print_head = True
     samples = iter(samples)

@@ -63,7 +63,7 @@ def sort(
             for sample in meter.watch(again if joined is None else joined):
                 out.write(sample)
     if joined is not None and joined.count:
-        typer.echo(f"note: {counted(joined.count, 'sample')} lay in several places, and are whole now", err=True)
+        typer.echo(f"note: {counted(joined.count, 'sample')} were in several places, and have been joined", err=True)
 
 
 class _SampleJoiner:
@@ -85,7 +85,7 @@ class _SampleJoiner:
             twice = sorted(held.fields.keys() & sample.fields.keys())
             if twice:
                 key = printable(sample.key)
-                raise RecordError(f"two samples have the key {key} and the field {twice[0]!r}; take one of them out", key=key)
+                raise RecordError(f"two samples have the key {key} and the field {twice[0]!r}; remove one of them", key=key)
             self.count += whole
             held, whole = TarSample(held.key, {**held.fields, **sample.fields}, held.offset), False
         if held is not None:

@@ -19,7 +19,7 @@ from ...source.paths import printable
 from ...source.shards.shard_index import SUFFIX
 from ...storage.local import LocalBlob
 from ..progress import PipeProgress, Progress
-from ..screen import check_writable, tell
+from ..screen import amount, check_writable, tell
 from .inputs import Shards, samples_of, shard_names
 from .outputs import encode
 
@@ -30,19 +30,13 @@ def split(
         str, typer.Option("-s", "--size", metavar="BYTES", help="Maximum size of a shard, such as `1e9` or `500MB`.")
     ] = "1e9",
     samples: Annotated[
-        int | None,
-        typer.Option(
-            "-n", "--samples", min=1, metavar="N", help="Maximum number of samples in a shard.", show_default="any number"
-        ),
+        int | None, amount("Maximum number of samples in a shard.", "-n", "--samples", show_default="any number")
     ] = None,
     output: Annotated[
         str,
         typer.Option("-o", "--output", metavar="NAME", help="NAME-000000.tar and so on; or a pattern such as `out-%04d.tar`."),
     ] = "shard",
-    maxshards: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="Stop after N shards and ignore the rest.", show_default="any number"),
-    ] = None,
+    maxshards: Annotated[int | None, amount("Stop after N shards and ignore the rest.", show_default="any number")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace shards that exist and differ.")] = False,
     progress: PipeProgress = None,
 ) -> None:
@@ -107,7 +101,7 @@ class _Opener:
             self._writer.abandon()
 
     def told(self) -> str:
-        return f"; {self.compared:,} of them were there before" if self.compared else ""
+        return f"; {self.compared:,} of them existed before" if self.compared else ""
 
 
 class _ComparingWriter(TarWriter):

@@ -193,7 +193,11 @@ class Conversion:
             most = max(1, most // TAR_RECORD * TAR_RECORD - 2 * BLOCK)  # what is left beside its end
         bounds = split(sizes if self._order is None else sizes[self._order], most, self.options.max_samples)
         if self.names.single and len(bounds) > 2:
-            raise _several(self.names.text, len(bounds) - 1)
+            name = self.names.text
+            raise ConfigError(
+                f"{name}: {len(bounds) - 1:,} shards are needed; name them {numbered(name)!r}, "
+                "or raise --max-bytes or --max-samples"
+            )
         return bounds
 
     def _planned(self) -> Ints:
@@ -435,9 +439,3 @@ class _Stream:
 def _padded(lengths: Ints) -> Ints:
     """Lengths rounded up to whole blocks."""
     return lengths + -lengths % BLOCK
-
-
-def _several(name: str, shards: int) -> ConfigError:
-    return ConfigError(
-        f"{name}: {shards:,} shards are needed; name them {numbered(name)!r}, or raise --max-bytes or --max-samples"
-    )

@@ -22,7 +22,7 @@ from ...sizes import counted
 from ...source.chunk import BYTES, BytesColumn, Ints
 from ...source.files.labelled_files import read_column
 from ...source.files.walk import ANY_IMAGE, choose_keep, list_files
-from ...source.paths import printable
+from ...source.paths import inside, printable
 from ...source.shards.seeks import places
 from ...source.shards.shard_index import Keys, SeekStrings, ShardIndex, seek_columns
 from ...source.shards.sidecar import FIELD, KIND, MTIME
@@ -108,7 +108,7 @@ def index_folder(
     step: int = native.SEEK_STEP,
 ) -> FolderIndex:
     """Seek indices of all images below a folder. Files that are as `old` says, by size and time, are not read again."""
-    root = folder.rstrip(b"/") + b"/"
+    root = inside(folder)
     names, looked = list_files(root, choose_keep(ANY_IMAGE))
     if not names:
         raise SourceEmpty(f"{printable(root)}: of {counted(looked, 'file')} looked at, none has an image's extension")

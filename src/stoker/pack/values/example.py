@@ -7,12 +7,14 @@ it is used: features are in the order of their names, and numbers are packed. So
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import ConfigError
+from ...source.chunk import fits
 
 #: kinds of lists, by the number of their field in a Feature
 BYTES, FLOAT, INT = 1, 2, 3
@@ -46,7 +48,7 @@ class ExampleEncoder:
     def encode(self, fields: Iterable[tuple[str, Any]]) -> list[bytes]:
         """An Example in pieces, in order. A field that is None is left out."""
         pieces, total = [b""], 0
-        for name, value in sorted(fields, key=_name):
+        for name, value in sorted(fields, key=itemgetter(0)):
             if value is None:
                 continue
             try:
@@ -136,10 +138,6 @@ def packed_ints(numbers: NDArray[np.int64]) -> bytes:
     return out.tobytes()
 
 
-def _name(field: tuple[str, Any]) -> str:
-    return field[0]
-
-
 def _strings(values: Iterable[Any]) -> List:
     body = []
     for value in values:
@@ -154,7 +152,7 @@ def _strings(values: Iterable[Any]) -> List:
 def _few_ints(values: Iterable[int]) -> List:
     packed = b""
     for value in values:
-        if not -(1 << 63) <= value < 1 << 63:
+        if not fits(value):
             raise ConfigError(f"{value} does not fit 64 bits; pass str(...) or bytes")
         packed += varint(value & (1 << 64) - 1)
     return INT, _packed(packed)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import ConfigError
+from ...source.chunk import fits
 from ...source.shards.codecs import encode_field
 
 #: what `source/shards/lmdb_source.py` takes for the dtype of plain numbers
@@ -48,7 +49,7 @@ def field_of(name: str, value: Any) -> Field:
         return Field("str")
     if isinstance(value, float):
         return Field("float")
-    if isinstance(value, int) and not isinstance(value, bool) and -(1 << 63) <= value < 1 << 63:
+    if isinstance(value, int) and not isinstance(value, bool) and fits(value):
         return Field("int")
     return _JSON
 

@@ -159,7 +159,7 @@ def _to_example(old: str, new: str, spec: FieldSpec, values: Sequence[Any], raw:
         return FieldChoice(old, new or old, _from_tar(old) if kind_of(old) in NUMBERS else bytes)
     kind = kind_of(old)
     if spec.kind == "bytes" or _holds_lists(spec) or (values and all(map(_is_list, values))):
-        return FieldChoice(old, new or old, _plain_list)
+        return FieldChoice(old, new or old, lambda value: value if isinstance(value, list) else _plain(value))
     if values and all(isinstance(value, str) for value in values):
         return FieldChoice(old, new or old, lambda value: encode_field("txt", value))
     if spec.kind == "array" or (values and all(isinstance(value, (np.ndarray, np.generic)) for value in values)):
@@ -180,10 +180,6 @@ def _holds_lists(spec: FieldSpec) -> bool:
 def _is_list(value: Any) -> bool:
     """The same for a value whose kind was not known before: bytes, or a list of bytes."""
     return isinstance(value, bytes) or (isinstance(value, list) and all(isinstance(part, bytes) for part in value))
-
-
-def _plain_list(value: Any) -> Any:
-    return value if isinstance(value, list) else _plain(value)
 
 
 # ---- values -----------------------------------------------------------------------------------------------------------------

@@ -127,7 +127,7 @@ class Pattern:
             plain = _DIGITS if found[0][0] == "{}" else 1
             self._width = int(found[0]["width"] or found[0]["percent"] or plain)
             if "/" in self._after:
-                raise ConfigError(f"{self.text}: the number belongs into the name of the file, not of a folder")
+                raise ConfigError(f"{self.text}: put the number in the name of the file, not of a folder")
 
     def name(self, number: int) -> str:
         """The path of a shard."""
@@ -176,7 +176,11 @@ def write_shards(
                 full = writer.samples == max_samples or (most_bytes is not None and writer.size_with(encoded) > most_bytes)
                 if full and writer.samples:
                     if names.single:
-                        raise _too_small(names.text, writer.samples, writer.size)
+                        raise ConfigError(
+                            f"{names.text}: more than one shard is needed (one is full with {counted(writer.samples, 'sample')}, "
+                            f"{show_bytes(writer.size)}); name them {numbered(names.text)!r}, or raise the limit: max_bytes=None "
+                            "is none"
+                        )
                     writer.close()
                     paths.append(names.name(len(paths)))
                     total_bytes += writer.size
@@ -195,13 +199,6 @@ def write_shards(
             "be read with them: delete what you do not want"
         )
     return WrittenShards(tuple(paths), number, total_bytes + writer.size)
-
-
-def _too_small(name: str, samples: int, size: int) -> ConfigError:
-    return ConfigError(
-        f"{name}: more than one shard is needed (one is full with {counted(samples, 'sample')}, {show_bytes(size)}); name them "
-        f"{numbered(name)!r}, or raise the limit: max_bytes=None is none"
-    )
 
 
 def numbered(name: str) -> str:

@@ -21,8 +21,8 @@ import numpy as np
 
 from ...errors import ConfigError
 from ...kernel.records import ExampleStats, crc32c_spans, mask_crc
-from ...source.paths import AnyPath, printable
-from ...source.shards.feature import KINDS
+from ...source.paths import AnyPath
+from ...source.shards.feature import about_examples
 from ...source.shards.shard_index import SeekStrings, ShardIndex, seek_columns
 from ..values.example import ExampleEncoder
 from ..values.jpegs import SeekMaker
@@ -154,11 +154,7 @@ class TfrecordWriter(ShardWriter[Record]):
 
     def _index(self, size: int, mtime_ns: int) -> ShardIndex:
         start, length = (np.array(column, np.int64)[:, None] for column in (self._starts, self._lengths))
-        features = [
-            {"name": printable(f.name), "kind": KINDS.get(f.kind, ""), "least": f.least, "most": f.most, "present": f.present}
-            for f in sorted(self._stats.features)
-        ]
-        about = {"examples": not self._stats.others, "features": features if not self._stats.others else []}
+        about = about_examples(self._stats)
         index = ShardIndex("tfrecord", ("record",), start, length, None, None, size, mtime_ns, sealed=True, about=about)
         if self._seeks is None:
             return index

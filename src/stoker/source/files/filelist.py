@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from ...errors import ConfigError
+from ..chunk import fits
 from ..paths import AnyPath, absolute, joined, parent_name, printable
 from ..source import digest
 from .labelled_files import LabelledFiles, label_column
 from .labels import Labels, Rule, as_label, check_rule, label_files
 from .lines import Lines, split_number
-from .typed_columns import fits
 
 
 class FilelistSource(LabelledFiles):
@@ -45,9 +45,6 @@ class FilelistSource(LabelledFiles):
     def key(self, index: int) -> str:
         return printable(self._lines[index])
 
-    def fingerprint(self) -> str:
-        return self._fingerprint
-
     def describe(self) -> str:
         return f"filelist({printable(self._lines.path)}): {self._counts()}"
 
@@ -60,7 +57,11 @@ def _label(lines: Lines, named: list[tuple[bytes, bytes | None]], paths: list[by
         return np.array([_line_label(lines, at, number) for at, (_, number) in enumerate(named)], np.int64), ()
     folders = [] if callable(rule) else [parent_name(path) for path, _ in named]
     if b"" in folders:
-        raise ConfigError(_folderless(lines, folders.index(b"")))
+        at = folders.index(b"")
+        raise ConfigError(
+            f"{lines.place(at)} names no folder, so its file has no label: {printable(lines[at])!r}; "
+            "write 'folder/file', or use labels='line', None, or a function of the path"
+        )
     return label_files(rule, paths, folders, "filelist")
 
 
@@ -70,10 +71,3 @@ def _line_label(lines: Lines, at: int, number: bytes | None) -> int:
         raise ConfigError(f"{told}; labels='line' needs 'path 12' on every line")
     label = int(number)
     return label if fits(label) else as_label(label, lines.place(at))  # the place costs a look at all lines before
-
-
-def _folderless(lines: Lines, at: int) -> str:
-    return (
-        f"{lines.place(at)} names no folder, so its file has no label: {printable(lines[at])!r}; "
-        "write 'folder/file', or use labels='line', None, or a function of the path"
-    )

@@ -51,6 +51,8 @@ class LabelledFiles(Source):
     `files` are the absolute paths of each field of files, `columns` the values of the other fields.
     """
 
+    _fingerprint: str
+
     def __init__(
         self,
         files: Mapping[str, Sequence[bytes]],
@@ -80,6 +82,9 @@ class LabelledFiles(Source):
 
     def __len__(self) -> int:
         return self._length
+
+    def fingerprint(self) -> str:
+        return self._fingerprint
 
     def version(self) -> str:
         stamps = [stamp(self._paths.path(number)) for number in range(len(self._paths))]
@@ -213,9 +218,6 @@ class FilesSource(LabelledFiles):
     def key(self, index: int) -> str:
         return printable(self._paths.path(index)[len(self._root) :])
 
-    def fingerprint(self) -> str:
-        return self._fingerprint
-
     def describe(self) -> str:
         return f"files({printable(self._root)}): {self._counts()}"
 
@@ -287,12 +289,8 @@ def _nothing(root: bytes, pattern: str, looked: int) -> str:
 def _label(found: list[bytes], root: bytes, rule: Any) -> Labels:
     folders = [] if callable(rule) else [name[: name.find(b"/") + 1][:-1] or b"." for name in found]
     if b"." in folders and (isinstance(rule, str) or "." not in rule):
-        raise ConfigError(_stray(root + found[folders.index(b".")]))
+        raise ConfigError(
+            f"{printable(root + found[folders.index(b'.')])} is not in a class folder, so it has no label; move it into one, or "
+            "use labels=None, a dict in which '.' stands for the root, or a function of the path"
+        )
     return label_files(rule, [root + name for name in found] if callable(rule) else (), folders, "files")
-
-
-def _stray(path: bytes) -> str:
-    return (
-        f"{printable(path)} is not in a class folder, so it has no label; move it into one, or use labels=None, "
-        "a dict in which '.' stands for the root, or a function of the path"
-    )

@@ -10,9 +10,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ...errors import ConfigError, FunctionError, message_of
-from ..chunk import Ints
+from ..chunk import Ints, fits
 from ..paths import printable
-from .typed_columns import Place, Values, fits, is_list, typed_column
+from .typed_columns import Place, Values, is_list, typed_column
 
 #: a word such as "folder", None, folder name -> label, class names, or path -> label
 Rule: TypeAlias = "str | Mapping[str, Any] | Sequence[str] | Callable[[str], Any] | None"
@@ -37,7 +37,10 @@ def label_files(rule: Any, paths: Sequence[bytes], folders: list[bytes], call: s
         return label_paths(paths, rule, call), ()
     if isinstance(rule, Mapping):
         return _label_mapped(folders, rule, call)
-    return _label_named(folders, class_numbers(rule, call), call) if is_list(rule) else _label_folders(folders)
+    if is_list(rule):
+        numbers = class_numbers(rule, call)
+        return _looked_up(folders, numbers, call, "is not one of the classes in"), mapped_classes(numbers)
+    return _label_folders(folders)
 
 
 def label_values(given: Any, place: Place) -> Values:
@@ -97,11 +100,6 @@ def _label_folders(folders: list[bytes]) -> Labels:
     """Number the folders by their sorted names."""
     names = sorted(set(folders))
     return _numbered(folders, {name: number for number, name in enumerate(names)}), tuple(map(printable, names))
-
-
-def _label_named(folders: list[bytes], numbers: Mapping[str, int], call: str) -> Labels:
-    """Number the folders as a list of class names does."""
-    return _looked_up(folders, numbers, call, "is not one of the classes in"), mapped_classes(numbers)
 
 
 def _label_mapped(folders: list[bytes], mapping: Mapping[str, Any], call: str) -> Labels:

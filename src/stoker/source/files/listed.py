@@ -52,9 +52,6 @@ class ListedFiles(LabelledFiles):
         path = self._paths.path(index)
         return printable(path[len(self._root) :] if self._relative[index] else path)
 
-    def fingerprint(self) -> str:
-        return self._fingerprint
-
     def describe(self) -> str:
         counts = self._counts() if self._firsts else counted(len(self), "row")
         return f"{self._kind}({self._title}): {counts}"
@@ -96,9 +93,7 @@ def given_paths(given: Any, what: str, place: Place) -> list[bytes]:
         if b"://" in path:
             refuse_url(values[at], f"{place(at)}, {values[at]!r},")
         if not path or b"\0" in path:
-            raise ConfigError(
-                f"{place(at)} is {printable(path)!r}, and no file has such a name; correct it, or leave the row out"
-            )
+            raise ConfigError(f"{place(at)} is {printable(path)!r}, and no file has such a name; correct it, or omit the row")
     return paths
 
 

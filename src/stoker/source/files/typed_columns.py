@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from ...errors import ConfigError, message_of
 from ...portable_arrays import ArrayInFile, ArrayInMemory, portable
-from ..chunk import OBJECT, Column, FieldSpec, Ints, array_spec
+from ...sizes import short
+from ..chunk import OBJECT, Column, FieldSpec, Ints, array_spec, fits
 
 #: one row per sample: numbers, or objects that are all str
 Values = NDArray[Any]
@@ -19,11 +20,6 @@ Place = Callable[[int], str]
 
 _BUILTIN = (int, float, list, tuple)
 _KINDS = "a value is a number, a text, or a list of numbers"
-
-
-def fits(number: int) -> bool:
-    """Whether a number fits 64 bits."""
-    return -(1 << 63) <= number < 1 << 63
 
 
 def typed_column(given: Any, place: Place, floats: Any = np.float64) -> Values:
@@ -174,7 +170,7 @@ def _rows(values: list[Any], place: Place, floats: Any) -> Values:
     rows = [_row(value) for value in values]
     for at, row in enumerate(rows):
         if row is None:
-            raise ConfigError(f"{place(at)}: {_short(values[at])} is not a list of numbers of one length; {_KINDS}")
+            raise ConfigError(f"{place(at)}: {short(values[at])} is not a list of numbers of one length; {_KINDS}")
         if row.shape != rows[0].shape:  # type: ignore[union-attr]
             told = " x ".join(map(str, row.shape))
             raise ConfigError(f"{place(at)}: {told} numbers, where {place(0)} has {len(values[0])}; all need the same length")
@@ -207,14 +203,9 @@ def _odd_one(values: list[Any], place: Place) -> str:
     kinds = [_kind(type(value)) for value in values]
     if "" in kinds:
         at = kinds.index("")
-        told = "None" if values[at] is None else f"{_short(values[at])}, a {type(values[at]).__name__}"
+        told = "None" if values[at] is None else f"{short(values[at])}, a {type(values[at]).__name__}"
         return f"{place(at)}: {told}; {_KINDS}"
     at = next(at for at, kind in enumerate(kinds) if kind != kinds[0] and {kind, kinds[0]} != {"integer", "float"})
     article = "an" if kinds[at] == "integer" else "a"
-    told = f"{_short(values[at])} is {article} {kinds[at]}, where {place(0)} has the {kinds[0]} {_short(values[0])}"
+    told = f"{short(values[at])} is {article} {kinds[at]}, where {place(0)} has the {kinds[0]} {short(values[0])}"
     return f"{place(at)}: {told}; all need to be of one kind"
-
-
-def _short(value: Any, most: int = 60) -> str:
-    text = repr(value)
-    return text if len(text) <= most else f"{text[:most]}..."

@@ -36,7 +36,9 @@ def list_files(root: bytes, keep: Keep) -> tuple[list[bytes], int]:
         found += [below + name for name in keep(below, names)]
         if inner:
             within = (*above, identity(root + below))
-            folders += [(path, within) for path in _new_folders(root, below, inner, within)]
+            # A link to where we are already would lead around for ever.
+            new = (name for name, link in inner if not (link and identity(root + below + name) in within))
+            folders += [(below + name + b"/", within) for name in new]
     found.sort()
     return found, looked
 
@@ -83,31 +85,19 @@ def _is_folder(entry: os.DirEntry[bytes]) -> bool:
         return False  # a link that leads nowhere or in a circle is a file that cannot be read; reading it will say so
 
 
-def _new_folders(root: bytes, below: bytes, inner: list[tuple[bytes, bool]], within: tuple[tuple[int, int], ...]) -> list[bytes]:
-    """The folders to go into; a link to where we are already would lead around for ever."""
-    return [below + name + b"/" for name, link in inner if not (link and identity(root + below + name) in within)]
-
-
 def _text(path: bytes) -> str:
     return path.decode("utf-8", "surrogateescape")
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:
-    parts = pattern.split("/")
-    if {"", ".", ".."} & set(parts):
+    *folders, file = pattern.split("/")
+    if {"", ".", ".."} & {*folders, file}:
         raise ConfigError(f"pattern {pattern!r} fits no path below the root; write it like '**/*.png' or 'train/*/*.jpg'")
     try:
-        return re.compile("".join(map(_folder_regex, parts[:-1])) + _file_regex(parts[-1]), re.DOTALL)
+        begin = ("(?:[^/]+/)*" if part == "**" else _part_regex(part) + "/" for part in folders)
+        return re.compile("".join(begin) + (".+" if file == "**" else _part_regex(file)), re.DOTALL)
     except re.error as exc:
         raise ConfigError(f"pattern {pattern!r} is not a glob: {exc}; a literal [ is written [[]") from exc
-
-
-def _folder_regex(part: str) -> str:
-    return "(?:[^/]+/)*" if part == "**" else _part_regex(part) + "/"
-
-
-def _file_regex(part: str) -> str:
-    return ".+" if part == "**" else _part_regex(part)
 
 
 def _part_regex(part: str) -> str:

@@ -168,7 +168,7 @@ class _Reader:
         """The image's size; None when it is not told, or told as zero."""
         height, width = (self._size.get(side) or "0" for side in ("height", "width"))
         if not (_is_number(height) and _is_number(width) and float(height) >= 0 and float(width) >= 0):
-            raise _FaultError(f"<size> is {width[:40]!r} x {height[:40]!r}, no size")
+            raise _FaultError(f"<size> is {width[:40]!r} x {height[:40]!r}, which is not a size")
         return (float(height), float(width)) if float(height) and float(width) else None
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ...errors import ConfigError, RecordError
 from ...kernel import records
-from ..chunk import BYTES, OBJECT, BytesColumn, FieldSpec, array_spec
+from ..chunk import BYTES, OBJECT, BytesColumn, FieldSpec, array_spec, fits
 
 T = TypeVar("T")
 
@@ -87,9 +87,8 @@ def encode_field(field: str, value: Any) -> bytes:
     if isinstance(value, (bytes, bytearray, memoryview)):
         return bytes(value)
     kind = kind_of(field)
-    if kind in NUMBERS and isinstance(value, (int, np.integer)) and not isinstance(value, bool):
-        return _number_bytes(field, int(value))
-    if kind in NUMBERS and isinstance(value, np.ndarray) and value.shape == () and value.dtype.kind in "iu":
+    whole = isinstance(value, np.ndarray) and value.shape == () and value.dtype.kind in "iu"
+    if kind in NUMBERS and (whole or (isinstance(value, (int, np.integer)) and not isinstance(value, bool))):
         return _number_bytes(field, int(value))
     if kind in JSONS:
         return _json_bytes(field, value)
@@ -144,13 +143,9 @@ def _utf8(text: str, told: str, errors: str) -> bytes:
 
 
 def _number_bytes(field: str, value: int) -> bytes:
-    if not _fits(value):
+    if not fits(value):
         raise ConfigError(f"field {field!r}: {value} does not fit 64 bits, and could not be read again; name it '{field}.txt'")
     return str(value).encode()
-
-
-def _fits(value: int) -> bool:
-    return -(1 << 63) <= value < 1 << 63
 
 
 def _json_bytes(field: str, value: Any) -> bytes:
@@ -181,7 +176,7 @@ def _number(data: bytes) -> int:
     value = int(data)
     if b"_" in data:
         raise ValueError("it is not written in digits alone")  # Python takes 1_000
-    if not _fits(value):
+    if not fits(value):
         raise ValueError("it does not fit 64 bits")
     return value
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,16 @@ _NONE: Ints = np.empty(0, np.int64)
 _WHY = {2: "is of another type than {told}", 3: "has another number of values"}
 
 
+@dataclass(frozen=True, slots=True)
+class Extraction:
+    """The bytes that hold Examples, `out` for columns that have their memory already, and what went wrong, by row."""
+
+    data: NDArray[np.uint8]
+    arena: Arena | None
+    out: Mapping[str, NDArray[Any]]
+    errors: dict[int, Exception]
+
+
 class ExampleColumns:
     """Turns the bytes of Examples into columns, one per feature; what fails is told row by row."""
 
@@ -29,44 +40,29 @@ class ExampleColumns:
         self.fields: dict[str, FieldSpec] = {name: feature.spec for name, feature in features.items()}
         self._wanted = {name: feature.wanted(stored(name)) for name, feature in features.items()}
 
-    def parse(
-        self,
-        data: NDArray[np.uint8],
-        starts: Ints,
-        lengths: Ints,
-        arena: Arena | None,
-        wanted: Collection[str],
-        out: Mapping[str, NDArray[Any]],
-        errors: dict[int, Exception],
-    ) -> dict[str, Column]:
+    def parse(self, starts: Ints, lengths: Ints, wanted: Collection[str], work: Extraction) -> dict[str, Column]:
         """The wanted columns; fixed ones in `out` where that is given. Bytes stay where they are in `data`."""
         names = list(wanted)
-        parsed = parse_into(self.parsing(names, len(starts), out), data, starts, lengths)
-        return self.columns(parsed, data, arena, names, out, errors)
+        parsed = parse_into(self.parsing(names, len(starts), work.out), work.data, starts, lengths)
+        return self.columns(parsed, names, work)
 
     def columns(
-        self,
-        parsed: Parsed,
-        data: NDArray[np.uint8],
-        arena: Arena | None,
-        names: Sequence[str],
-        out: Mapping[str, NDArray[Any]],
-        errors: dict[int, Exception],
-        rendered: str | None = None,
-        sound: bool = False,
+        self, parsed: Parsed, names: Sequence[str], work: Extraction, rendered: str | None = None, sound: bool = False
     ) -> dict[str, Column]:
         """The features of what was parsed; the pictures of `rendered` are only looked at. `sound`: nothing is wrong with any."""
         for row in () if sound else np.flatnonzero(parsed.bad >= 0).tolist():
-            errors.setdefault(row, RecordError(f"not a tf.train.Example: nonsense at byte {int(parsed.bad[row])} of the record"))
+            work.errors.setdefault(
+                row, RecordError(f"not a tf.train.Example: nonsense at byte {int(parsed.bad[row])} of the record")
+            )
         columns: dict[str, Column] = {}
         all_there = sound or not parsed.status.any()
         for at, name in enumerate(names):
-            absent = _NONE if all_there else self._note(parsed.status[:, at], name, errors)
+            absent = _NONE if all_there else self._note(parsed.status[:, at], name, work.errors)
             got = parsed.columns[at]
             if name != rendered:
-                columns[name] = self._column(name, got, data, arena, absent, out.get(name), errors)
+                columns[name] = self._column(name, got, absent, work)
             elif self.features[name].raw and not sound:
-                self._note_sizes(name, got[1], got[1] == self.fields[name].nbytes, absent, errors)
+                self._note_sizes(name, got[1], got[1] == self.fields[name].nbytes, absent, work.errors)
         return columns
 
     def why_not_located(self, field: str, box: str | None) -> str | None:
@@ -121,21 +117,12 @@ class ExampleColumns:
             errors.setdefault(row, RecordError(f"the feature {name!r} {why}; {_remedy(name, feature, code)}"))
         return np.flatnonzero(status == 1) if lenient else _NONE
 
-    def _column(
-        self,
-        name: str,
-        got: Any,
-        data: NDArray[np.uint8],
-        arena: Arena | None,
-        absent: Ints,
-        out: NDArray[Any] | None,
-        errors: dict[int, Exception],
-    ) -> Column:
-        feature = self.features[name]
+    def _column(self, name: str, got: Any, absent: Ints, work: Extraction) -> Column:
+        feature, out, errors = self.features[name], work.out.get(name), work.errors
         if feature.raw:
-            return self._raw(name, got, data, absent, out, errors)
+            return self._raw(name, got, absent, work)
         if feature.type in (bytes, str):
-            return _texts(feature, got, data, arena, absent, errors)
+            return _texts(feature, got, absent, work)
         if feature.shape is None:
             offsets, values = got
             values = _narrowed(name, feature, values, lambda at: np.searchsorted(offsets, at, side="right") - 1, errors)
@@ -150,13 +137,11 @@ class ExampleColumns:
         out[...] = column
         return out
 
-    def _raw(
-        self, name: str, got: Any, data: NDArray[np.uint8], absent: Ints, out: NDArray[Any] | None, errors: dict[int, Exception]
-    ) -> Column:
-        spec = self.fields[name]
+    def _raw(self, name: str, got: Any, absent: Ints, work: Extraction) -> Column:
+        spec, out = self.fields[name], work.out.get(name)
         shape = (len(got[0]), *(extent or 0 for extent in spec.shape))
         column = out if out is not None and out.flags.c_contiguous else np.empty(shape, spec.dtype)
-        self._note_sizes(name, got[1], gather_bytes(data, got[0], got[1], column), absent, errors)
+        self._note_sizes(name, got[1], gather_bytes(work.data, got[0], got[1], column), absent, work.errors)
         if len(absent):
             column[absent] = self.features[name].default
         return column
@@ -186,17 +171,16 @@ def _narrowed(
     return values.astype(feature.cast)
 
 
-def _texts(
-    feature: Feature, got: Any, data: NDArray[np.uint8], arena: Arena | None, absent: Ints, errors: dict[int, Exception]
-) -> Column:
+def _texts(feature: Feature, got: Any, absent: Ints, work: Extraction) -> Column:
+    errors = work.errors
     if feature.shape == ():
-        column = BytesColumn(data, got[0], got[1], arena)
+        column = BytesColumn(work.data, got[0], got[1], work.arena)
         if feature.type is bytes and not len(absent):
             return column
         values: list[Any] = [_text(feature, value, row, errors) for row, value in enumerate(column.own())]
         return _with_default(values, feature.default, absent)
     offsets, starts, lengths = got
-    parts = BytesColumn(data, starts, lengths).own()
+    parts = BytesColumn(work.data, starts, lengths).own()
     bounds = zip(offsets[:-1].tolist(), offsets[1:].tolist())
     rows = [[_text(feature, value, row, errors) for value in parts[a:b]] for row, (a, b) in enumerate(bounds)]
     return _with_default(rows, feature.default, absent)

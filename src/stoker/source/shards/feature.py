@@ -18,8 +18,8 @@ from ..chunk import BYTES, OBJECT, FieldSpec, array_spec
 from ..paths import printable
 
 _KINDS: dict[Any, int] = {bytes: KIND_BYTES, str: KIND_BYTES, float: KIND_FLOAT, int: KIND_INT}
-#: kinds as an index names them
-KINDS = {-1: "mixed", 0: "", KIND_BYTES: "bytes", KIND_FLOAT: "float", KIND_INT: "int"}
+#: as an index names them
+_KIND_NAMES = {-1: "mixed", 0: "", KIND_BYTES: "bytes", KIND_FLOAT: "float", KIND_INT: "int"}
 _TYPES: dict[int, np.dtype[Any]] = {KIND_FLOAT: np.dtype(np.float32), KIND_INT: np.dtype(np.int64)}
 
 
@@ -139,7 +139,7 @@ def _feature(name: str, given: Any) -> Feature:
 def about_examples(stats: ExampleStats) -> dict[str, Any]:
     """What an index says about records, for `found_features`: whether they are Examples, and of which features."""
     features = [
-        {"name": printable(f.name), "kind": KINDS[f.kind], "least": f.least, "most": f.most, "present": f.present}
+        {"name": printable(f.name), "kind": _KIND_NAMES[f.kind], "least": f.least, "most": f.most, "present": f.present}
         for f in sorted(stats.features)
     ]
     return {"examples": not stats.others, "features": features if not stats.others else []}

@@ -263,7 +263,7 @@ def _locked(blob: Blob) -> Iterator[None]:
     fd = -1
     with contextlib.suppress(OSError):
         fd = os.open(blob.path, os.O_RDONLY | os.O_CLOEXEC) if isinstance(blob, LocalBlob) else _open_locks()
-    place = None if isinstance(blob, LocalBlob) else _lock_place(blob)
+    place = None if isinstance(blob, LocalBlob) else int(_home_of(blob).stem[:15], 16)
     try:
         if fd >= 0:
             _wait_for(fd, place)
@@ -280,10 +280,6 @@ def _open_locks() -> int:
     folder = index_home("").parent
     folder.mkdir(parents=True, exist_ok=True)
     return os.open(folder / "locks", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-
-
-def _lock_place(blob: Blob) -> int:
-    return int(_home_of(blob).stem[:15], 16)
 
 
 def _lock(fd: int, place: int | None, kind: int) -> None:

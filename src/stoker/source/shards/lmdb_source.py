@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import ConfigError, CorruptShard, RecordError, SourceNotFound
-from ...kernel.file_reads import Arena
 from ...kernel.records import Parsed, RecordTable, Seal, crc32c, crc32c_spans, walk_lmdb
 from ...storage.local import LocalBlob
 from ...storage.scratch import Scratch
@@ -27,7 +26,7 @@ from ..paths import NOT_PLAIN, AnyPath, inside, is_file, is_folder, is_there, pa
 from ..sniff import LMDB_FILE, seen_at
 from ..source import Located, Rows, Targets
 from .codecs import decode_field
-from .examples import ExampleColumns
+from .examples import ExampleColumns, Extraction
 from .feature import Feature
 from .record_source import Read, RecordSource
 from .shard_index import Keys, ShardIndex
@@ -153,7 +152,7 @@ class _Ours(_Form):
             for row in read.errors:
                 good[row] = False
             starts, lengths = starts + _MARK, np.where(good, lengths - _MARK, 0)
-        return self.examples.parse(read.data, starts, lengths, read.arena, wanted, out, problems)
+        return self.examples.parse(starts, lengths, wanted, Extraction(read.data, read.arena, out, problems))
 
 
 class _FieldColumns(ExampleColumns):
@@ -168,19 +167,11 @@ class _FieldColumns(ExampleColumns):
         return f"{field!r} is decoded by Python" if field in self._converters else super().why_not_located(field, box)
 
     def columns(
-        self,
-        parsed: Parsed,
-        data: NDArray[np.uint8],
-        arena: Arena | None,
-        names: Sequence[str],
-        out: Mapping[str, NDArray[Any]],
-        errors: dict[int, Exception],
-        rendered: str | None = None,
-        sound: bool = False,
+        self, parsed: Parsed, names: Sequence[str], work: Extraction, rendered: str | None = None, sound: bool = False
     ) -> dict[str, Column]:
-        columns = super().columns(parsed, data, arena, names, out, errors, rendered, sound)
+        columns = super().columns(parsed, names, work, rendered, sound)
         for name in columns.keys() & self._converters.keys():
-            columns[name] = _converted(columns[name], self._converters[name], errors)
+            columns[name] = _converted(columns[name], self._converters[name], work.errors)
         return columns
 
 
@@ -271,7 +262,8 @@ def _ours(blob: LocalBlob, table: Any, keys: _KeyList) -> tuple[_Form, Ints]:
     """The form of a database of ours, and which entries are records, in order."""
     at = keys.find(ABOUT)
     value = _value(blob, table, at)
-    if not _is_right(np.frombuffer(value, np.uint8), ABOUT):
+    told = int.from_bytes(value[len(MAGIC) : _MARK], "little")
+    if len(value) < _MARK or value[: len(MAGIC)] != MAGIC or crc32c(value[_MARK:], crc32c(ABOUT)) != told:
         raise _damaged(blob, "the entry that describes it does not match its checksum")
     try:
         about = json.loads(value[_MARK:])
@@ -349,12 +341,6 @@ def _right_rows(data: NDArray[np.uint8], starts: Ints, lengths: Ints, key_sums: 
     return right
 
 
-def _is_right(value: NDArray[np.uint8], key: bytes) -> bool:
-    if value.size < _MARK or value[: len(MAGIC)].tobytes() != MAGIC:
-        return False
-    return crc32c(value[_MARK:], crc32c(key)) == int.from_bytes(value[len(MAGIC) : _MARK].tobytes(), "little")
-
-
 def _feature_of(entry: Mapping[str, Any]) -> Feature:
     kind = entry["kind"]
     if kind == "int":
@@ -409,10 +395,8 @@ def _safe_dtype(text: Any) -> np.dtype[Any]:
 
 
 def _unpack(data: bytes) -> Any:
-    try:
-        import msgspec
-    except ImportError as error:  # pragma: no cover - msgspec is always installed with Stoker
-        raise RecordError("to read msgpack, pip install msgspec") from error
+    import msgspec
+
     if data[:1] == b"\x80" and data[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"):
         raise RecordError(
             "it is a pickle, which can run any code when it is read, and is refused; write it again with stoker.write_lmdb"

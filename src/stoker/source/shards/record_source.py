@@ -29,7 +29,7 @@ from ...storage.traffic import Traffic
 from ..chunk import BytesColumn, Column, Ints, numbers
 from ..paths import printable
 from ..source import ForesightSpan, Located, Requests, Rows, Source, digest
-from .examples import ExampleColumns
+from .examples import ExampleColumns, Extraction
 from .seekrows import Seeks
 from .seeks import seek_tables
 from .shard_index import Keys, KeysOfShards, ShardIndex
@@ -113,6 +113,8 @@ class RecordSource(Source):
     each: Each = map
     #: what proves that a record is whole
     seal = Seal.TABLE
+    #: bytes that are read after each record, with it
+    after = 0
 
     def __init__(self, blobs: Sequence[Blob], indexes: Sequence[ShardIndex], seek: bool = True) -> None:
         self.blobs, self.indexes = tuple(blobs), tuple(indexes)
@@ -325,18 +327,18 @@ class RecordSource(Source):
         first, last = self.blobs[0].url, self.blobs[-1].url
         return f"{self.kind}({first}{f' … {last}' if len(self.blobs) > 1 else ''})"
 
-    def _read(self, indices: Ints, fields: Sequence[int], scratch: Scratch, behind: int = 0) -> Read:
-        """The stored fields of some records, and `behind` bytes more of each, checked against the index's checksums."""
-        held = self._hold(indices, fields, behind, scratch)
+    def _read(self, indices: Ints, fields: Sequence[int], scratch: Scratch) -> Read:
+        """The stored fields of some records, and `after` bytes more of each, checked against the index's checksums."""
+        held = self._hold(indices, fields, scratch)
         if held is not None:
             try:
                 columns, arena = np.asarray(fields, np.int64), scratch.arena
-                at, lengths, status = self._table.read(held.fds, indices, columns, arena, behind, LocalBlob.gap, held.blocks)
+                at, lengths, status = self._table.read(held.fds, indices, columns, arena, self.after, LocalBlob.gap, held.blocks)
             finally:
                 held.release()
             if not status.any():
                 return Read(arena.buffer, at, lengths, {}, arena, True)
-        return self._read_carefully(indices, fields, scratch, behind)
+        return self._read_carefully(indices, fields, scratch)
 
     def _located(
         self,
@@ -345,8 +347,6 @@ class RecordSource(Source):
         indices: Ints,
         scratch: Scratch,
         finish: Callable[[RecordInput], Rows],
-        *,
-        behind: int = 0,
         examples: ExampleColumns | None = None,
         parsing: Parsing | None = None,
         boxes: Boxes | None = None,
@@ -358,13 +358,13 @@ class RecordSource(Source):
         known = self._seeks.get(field)
         seeks = None if known is None else known.stored(scratch)
         fields = [0] if examples is not None else [self.stored.index(name) for name in names]
-        held = self._hold(indices, fields, behind, scratch) if known is None or seeks is not None else None
+        held = self._hold(indices, fields, scratch) if known is None or seeks is not None else None
         if held is None:
             return None
 
         def make() -> RecordInput:
             return RecordInput(
-                self._table, fields, names.index(field), scratch.arena, behind=behind, gap=LocalBlob.gap, seeks=seeks,
+                self._table, fields, names.index(field), scratch.arena, behind=self.after, gap=LocalBlob.gap, seeks=seeks,
                 examples=examples is not None, pixels=None if examples is None else examples.pixels(field),
             )  # fmt: skip
 
@@ -373,13 +373,13 @@ class RecordSource(Source):
         waited_s = 0.0 if held.ahead is None else held.ahead.waited_s
         return Located([(records, None)], lambda _: finish(records) if records.complete else None, held.release, waited_s)
 
-    def _located_record(self, field: str, indices: Ints, scratch: Scratch, behind: int = 0) -> Located | None:
+    def _located_record(self, field: str, indices: Ints, scratch: Scratch) -> Located | None:
         """Records that are nothing but pictures."""
 
         def finish(records: RecordInput) -> Rows:
             return Rows({}, encoded=whole(records, scratch.arena).column(0).__getitem__)
 
-        return self._located(field, self.stored, indices, scratch, finish, behind=behind)
+        return self._located(field, self.stored, indices, scratch, finish)
 
     def _located_feature(
         self,
@@ -390,7 +390,6 @@ class RecordSource(Source):
         out: Mapping[str, NDArray[Any]],
         scratch: Scratch,
         box: str | None,
-        behind: int = 0,
     ) -> Located | None:
         """The pictures of a feature of the Examples that records hold."""
         parsing = examples.parsing(names, len(indices), out)
@@ -399,7 +398,8 @@ class RecordSource(Source):
         def finish(records: RecordInput) -> Rows:
             arena, errors, sound = scratch.arena, dict[int, Exception](), not records.wrong
             data = arena.buffer
-            columns = examples.columns(parsing.finished(data), data, arena, names, out, errors, field, sound)
+            work = Extraction(data, arena, out, errors)
+            columns = examples.columns(parsing.finished(data), names, work, field, sound)
             self._with_seeks(columns, indices)
             if errors:
                 errors = {row: self._placed(error, int(indices[row])) for row, error in errors.items()}
@@ -408,20 +408,18 @@ class RecordSource(Source):
             starts, lengths = parsing.columns[names.index(field)]
             return Rows(columns, errors, BytesColumn(data, starts, lengths).__getitem__)
 
-        return self._located(
-            field, names, indices, scratch, finish, behind=behind, examples=examples, parsing=parsing, boxes=boxes
-        )
+        return self._located(field, names, indices, scratch, finish, examples, parsing, boxes)
 
     def _placed(self, error: Exception, index: int) -> RecordError:
         """What is wrong with a record, and where that is."""
         return RecordError(f"{self.origin(index)}: {error}")
 
-    def _hold(self, indices: Ints, fields: Sequence[int], behind: int, scratch: Scratch) -> _Held | None:
+    def _hold(self, indices: Ints, fields: Sequence[int], scratch: Scratch) -> _Held | None:
         """Descriptors of the files these records lie in, or their bytes in memory; None when some are not on this machine."""
         if self._ahead is not None:
             starts, ends = self._extents(indices, fields)
             with scratch.aside():  # a task that decodes on a device holds blocks while it waits for its turn
-                blocks = self._ahead.hold(self.shards_of(indices), starts, ends + behind)
+                blocks = self._ahead.hold(self.shards_of(indices), starts, ends + self.after)
             return None if blocks is None else _Held(_NO_FILES, (), blocks)
         fds = self._files.descriptors()
         if fds is not None:
@@ -433,12 +431,12 @@ class RecordSource(Source):
             held.add(shard, self.blobs[shard])
         return held
 
-    def _read_carefully(self, indices: Ints, fields: Sequence[int], scratch: Scratch, behind: int) -> Read:
+    def _read_carefully(self, indices: Ints, fields: Sequence[int], scratch: Scratch) -> Read:
         """The same for whatever has no descriptor, or failed: which span failed, and why, is found out."""
         where = (indices[:, None], np.asarray(fields, np.int64))
         start, length = self._start[where], self._length[where]
         shards = np.broadcast_to(self.shards_of(indices)[:, None], start.shape)
-        spans = np.where(length < 0, 0, length + behind).ravel()
+        spans = np.where(length < 0, 0, length + self.after).ravel()
         got = fetch(self.blobs, shards.ravel(), start.ravel(), spans, scratch.arena, self.each)
         width = max(1, len(fields))
         errors: dict[int, Exception] = {}

@@ -425,7 +425,9 @@ class IndexHeader:
             etag=self.etag,
             sealed=self.sealed,
             about=dict(said["about"]),
-            seeks=None if self.seeks is None else {name: _seek_column(columns, name) for name in self.seeks},
+            seeks=None
+            if self.seeks is None
+            else {name: SeekColumn(columns.pop(_SEEK_LENGTH + name), columns.pop(_SEEK_CRC + name)) for name in self.seeks},
             extra=columns,
             tail=tail,
         )
@@ -461,10 +463,6 @@ def _check_room(said: dict[str, Any], body: int) -> None:
         raise ValueError(f"its columns end at byte {end:,} of {body:,}")
     if least is not None and not (0 <= records * least <= size and body <= _BYTES_PER_BYTE * size + _FIRST):
         raise ValueError(f"{records:,} records and {body:,} bytes about a shard of {size:,} bytes")
-
-
-def _seek_column(columns: dict[str, NDArray[Any]], name: str) -> SeekColumn:
-    return SeekColumn(columns.pop(_SEEK_LENGTH + name), columns.pop(_SEEK_CRC + name))
 
 
 def _bounds(entry: dict[str, Any]) -> tuple[int, int]:

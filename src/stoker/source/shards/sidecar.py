@@ -24,7 +24,7 @@ from ...storage.home import index_home
 from ...storage.local import LocalBlob
 from ..chunk import Ints
 from ..files.walk import list_files
-from ..paths import printable
+from ..paths import inside, printable
 from .seeks import SeekTable, places
 from .shard_index import SUFFIX, IndexHeader, ShardIndex
 
@@ -58,7 +58,7 @@ def _find_sidecar(folder: bytes, files: int) -> tuple[bytes, ShardIndex] | None:
     """The nearest sidecar that can be used for so many files, and the folder it is of, with a slash after it."""
     trusted = _owners(folder)
     while True:
-        base = folder.rstrip(b"/") + b"/"
+        base = inside(folder)
         for path in (base + NAME, os.fsencode(_home_of(base))):
             index = _read_sidecar(path, lambda: files, trusted)
             if index is not None:
@@ -70,7 +70,7 @@ def _find_sidecar(folder: bytes, files: int) -> tuple[bytes, ShardIndex] | None:
 
 def own_sidecar(folder: bytes) -> ShardIndex | None:
     """The sidecar of this very folder, for whoever makes it again."""
-    base = folder.rstrip(b"/") + b"/"
+    base = inside(folder)
     files = _counter(base)
     return _read_sidecar(base + NAME, files) or _read_sidecar(os.fsencode(_home_of(base)), files)
 
@@ -92,7 +92,7 @@ def _read_sidecar(path: bytes, files: Callable[[], int], trusted: frozenset[int]
 def sidecar_trouble(folder: bytes) -> str:
     """Why the sidecar in a folder cannot be used; nothing if it can, or if there is none. For whoever checks."""
     try:
-        base = folder.rstrip(b"/") + b"/"
+        base = inside(folder)
         _load(base + NAME, _counter(base))
     except (FileNotFoundError, NotADirectoryError, SourceNotFound):
         return ""
@@ -124,7 +124,7 @@ def _counter(base: bytes) -> Callable[[], int]:
 
 def keep_sidecar(folder: bytes, index: ShardIndex) -> str:
     """Write a sidecar where readers find it: in the folder, or else in the user's cache; returns where."""
-    base = folder.rstrip(b"/") + b"/"
+    base = inside(folder)
     return index.keep(base + NAME, _home_of(base))
 
 

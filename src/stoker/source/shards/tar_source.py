@@ -15,7 +15,7 @@ from ...kernel.render import RecordInput
 from ...sizes import counted
 from ...storage.blob import Blob
 from ...storage.scratch import Scratch
-from ..chunk import BYTES, BytesColumn, Column, FieldSpec, Ints
+from ..chunk import BYTES, BytesColumn, Column, FieldSpec, Ints, fits
 from ..source import Located, Rows, Source, Targets
 from .codecs import PICKLES, check_alike, decimals, decode_field, kind_of, name_sample, spec_of, with_first
 from .record_source import Read, RecordSource, whole
@@ -200,7 +200,7 @@ def check_named(names: Collection[str], fields: Sequence[str], option: str) -> N
 
 def _check_default(name: str, value: Any, spec: FieldSpec) -> None:
     """Raise when a field cannot hold its default."""
-    if spec.kind == "array" and not (isinstance(value, (int, np.integer)) and -(1 << 63) <= int(value) < 1 << 63):
+    if spec.kind == "array" and not (isinstance(value, (int, np.integer)) and fits(int(value))):
         raise ConfigError(f"tar(defaults={{{name!r}: {value!r}}}): {name!r} holds integers of 64 bits; use one")
     if spec is BYTES and not isinstance(value, bytes):
         raise ConfigError(f"tar(defaults={{{name!r}: ...}}): {name!r} holds bytes; use bytes, not a {type(value).__name__}")

@@ -15,14 +15,13 @@ from ...storage.scratch import Scratch
 from ..chunk import BYTES, Column, FieldSpec, Ints
 from ..paths import unprintable
 from ..source import Located, Rows, Targets
-from .examples import ExampleColumns
+from .examples import ExampleColumns, Extraction
 from .feature import Feature, check_about, found_features, read_features
 from .record_source import RecordSource
 from .shard_index import ShardIndex
 
 #: the field of records that are not parsed
 RECORD = "record"
-_CRC_BYTES = 4
 
 
 class TfrecordSource(RecordSource):
@@ -34,6 +33,7 @@ class TfrecordSource(RecordSource):
 
     kind = "tfrecord"
     seal = Seal.AFTER
+    after = 4  # the checksum
 
     def __init__(self, blobs: Sequence[Blob], indexes: Sequence[ShardIndex], features: Any = None, seek: bool = True) -> None:
         super().__init__(blobs, indexes, seek)
@@ -44,7 +44,7 @@ class TfrecordSource(RecordSource):
         self.fields: dict[str, FieldSpec] = {RECORD: BYTES} if self._examples is None else self._examples.fields
 
     def read(self, indices: Ints, wanted: Collection[str], out: Mapping[str, NDArray[Any]], scratch: Scratch) -> Rows:
-        read = self._read(indices, (0,), scratch, behind=_CRC_BYTES)
+        read = self._read(indices, (0,), scratch)
         starts, lengths, errors = read.at[:, 0], read.lengths[:, 0], read.errors
         wrong = () if read.checked else np.flatnonzero(~verify_records(read.data, starts, lengths)).tolist()
         if errors or wrong:
@@ -56,7 +56,7 @@ class TfrecordSource(RecordSource):
             columns = {name: read.column(0) for name in wanted}
         elif wanted:
             bad: dict[int, Exception] = {}
-            columns = self._examples.parse(read.data, starts, lengths, read.arena, wanted, out, bad)
+            columns = self._examples.parse(starts, lengths, wanted, Extraction(read.data, read.arena, out, bad))
             for row, error in bad.items():
                 errors.setdefault(row, self._placed(error, int(indices[row])))
         self._with_seeks(columns, indices)
@@ -69,8 +69,8 @@ class TfrecordSource(RecordSource):
         self, field: str, indices: Ints, wanted: Collection[str], out: Targets, scratch: Scratch, box: str | None = None
     ) -> Located | None:
         if self._examples is not None:
-            return self._located_feature(self._examples, field, tuple(wanted), indices, out, scratch, box, behind=_CRC_BYTES)
-        return self._located_record(field, indices, scratch, behind=_CRC_BYTES)
+            return self._located_feature(self._examples, field, tuple(wanted), indices, out, scratch, box)
+        return self._located_record(field, indices, scratch)
 
     def _wrong_sum(self, index: int, field: int) -> RecordError:
         blob = self.blobs[self.shard_of(index)]

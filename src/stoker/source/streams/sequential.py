@@ -168,7 +168,7 @@ class TarStream(ShardStream):
         fields = sample.fields.keys() | self._defaults.keys()
         if fields != norm.keys():
             odd = sorted(fields ^ norm.keys())[0]
-            verb = "has no" if odd in norm else "has a field others have not,"
+            verb = "has no" if odd in norm else "has a field that others do not have,"
             lacks = " or ".join(map(repr, next((names for names in self._either if names[0] == odd), (odd,))))
             raise CorruptShard(
                 f"{told}: sample {printable(sample.key)!r} at byte {sample.offset:,} {verb} {lacks}; write it again whole, or "

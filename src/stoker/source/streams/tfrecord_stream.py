@@ -17,7 +17,7 @@ from ...storage.blob import Blob
 from ..chunk import OBJECT, Ints
 from ..paths import unprintable
 from ..sample_names import KEY
-from ..shards.examples import ExampleColumns
+from ..shards.examples import ExampleColumns, Extraction
 from ..shards.feature import Feature, about_examples, found_features, read_features
 from ..shards.tfrecord_source import RECORD
 from ..sniff import BEGIN, seen_as
@@ -122,7 +122,7 @@ class _Parser:
         if self._examples is not None:
             if self._looked and len(starts):
                 self._check(self._examples.features, data, starts, lengths, told, first)
-            columns = self._examples.parse(data, starts, lengths, None, self._examples.features, {}, errors)
+            columns = self._examples.parse(starts, lengths, self._examples.features, Extraction(data, None, {}, errors))
         for row, (start, length) in enumerate(zip(starts.tolist(), lengths.tolist())):
             origin = f"{told}, record {first + row:,}"
             if row in errors:
@@ -157,7 +157,7 @@ def _check_record_size(size: int, at: int, packed: bool) -> None:
     most = unpack.MAX_MEMBER if packed else MAX_RECORD
     if size > most:
         raise CorruptShard(
-            f"the record at byte {at:,} says it takes {size:,} bytes, and of one at most {show_bytes(most)} are read"
+            f"the record at byte {at:,} says it takes {size:,} bytes, and at most {show_bytes(most)} of one are read"
             f"{' from a packed file' if packed else ''}; if it is right, store it in parts",
             offset=at,
         )
