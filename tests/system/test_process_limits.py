@@ -183,7 +183,7 @@ def sized(x):
 
 def run(sizes):
     samples = stoker.arrays(x=np.array(sizes)).map(lambda sample: {"n": int(sample["x"]), "a": sized(sample["x"])})
-    with samples.batch(2, drop_last=False, pad={"a": list}).loader(processes=1, memory="64MB") as loader:
+    with samples.batch(2, drop_last=False, pad={"a": list}).loader(processes=1, memory="64MB", ahead=1) as loader:
         for batch in loader:
             for n, a in zip(batch["n"], batch["a"]):
                 assert len(a) == n and (n == 0 or (a[0], a[-1], a[n // 2]) == (7, 7, 7)), n
