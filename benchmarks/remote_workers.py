@@ -73,7 +73,7 @@ def remote(name: str, where: str, rows: int) -> Iterator[Take]:
         workers = [subprocess.Popen(command, stdout=subprocess.DEVNULL) for _ in range(WORKERS)]
         try:
             deadline = time.monotonic() + 60
-            executor: Any = loader._executor
+            executor: Any = loader._machinery.executor
             while executor.remote.workers < WORKERS:
                 if time.monotonic() > deadline:
                     raise TimeoutError("the workers did not connect")

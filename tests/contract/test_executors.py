@@ -393,7 +393,7 @@ class TestAuto(ExecutorContract):
     @pytest.fixture(autouse=True)
     def _moving(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(EXECUTORS._entries, "processes", ("tests.contract.pickling", "PicklingExecutor", ""))
-        monkeypatch.setattr("stoker.loader.loader.policy_of", lambda *_: Restless())
+        monkeypatch.setattr("stoker.loader.machinery.policy_of", lambda *_: Restless())
         monkeypatch.setattr("stoker.observe.meters._CPU_EVERY_S", -1.0)
         monkeypatch.setattr("stoker.loader.auto_watch._LOAD_S", 0.0)
         monkeypatch.setattr("stoker.loader.auto_watch._LOAD_BATCHES", 1)

@@ -28,7 +28,7 @@ def test_floats_of_the_device_are_the_cpus(photos: Path, kind: str) -> None:
     pipeline = VARIANTS[kind](photos)
     with pipeline.loader(device="cuda", threads=4) as loader:
         assert batches(loader) == expected(pipeline)
-        assert loader._floats.told.endswith(MADE_THERE)
+        assert loader._machinery.floats.told.endswith(MADE_THERE)
 
 
 @pytest.mark.parametrize("kind", AS_BEFORE)
@@ -43,7 +43,7 @@ def test_it_does_not_matter_who_does_the_work(photos: Path, options: dict[str, A
     pipeline = training(photos, 4)
     with pipeline.loader(device="cuda", **options) as loader:
         assert batches(loader, 4) == expected(pipeline, 4)
-        assert loader._floats.told.endswith(MADE_THERE)
+        assert loader._machinery.floats.told.endswith(MADE_THERE)
 
 
 def test_large_batches_are_the_cpus_and_lie_on_the_device(photos: Path) -> None:

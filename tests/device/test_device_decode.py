@@ -426,7 +426,7 @@ def test_pinned_memory_is_never_more_than_was_given_although_torch_rounds_up(
     monkeypatch.setattr(device_load, "_KEEP_BYTES", 1 << 15)
     pipeline = crops(photos)
     with pipeline.loader(device="cuda", decode_on="cuda", executor="inline", pinned_memory=50_000) as loader:
-        device = loader._decoding.device
+        device = loader._machinery.decoding.device
         assert device is not None and device.kept is not None
         assert epochs(loader, 3) == expected(pipeline, 3)
         kept = [len(memory) for _, memory in device.kept._parts]
@@ -437,8 +437,8 @@ def test_no_memory_is_spent_on_pictures_of_records_that_are_parsed_anyway(emulat
     pipeline = stoker.tfrecord(str(shards / "r-*.tfrecord")).image("image", RandomResizedCrop(40)).batch(6)
     with pipeline.loader(device="cuda", decode_on="cuda", threads=2, pinned_memory="50MB") as loader:
         assert epochs(loader, 2) == expected(pipeline, 2)
-        assert loader._decoding.device is not None and loader._decoding.device.kept is not None
-        assert [int(part["used"][0]) for part, _ in loader._decoding.device.kept._parts] == [0]
+        assert loader._machinery.decoding.device is not None and loader._machinery.decoding.device.kept is not None
+        assert [int(part["used"][0]) for part, _ in loader._machinery.decoding.device.kept._parts] == [0]
 
 
 # ---- threads -----------------------------------------------------------------------------------------------------------------
@@ -472,7 +472,7 @@ def test_who_waits_for_blocks_of_far_storage_lets_others_compute(
     hold, free = ReadAhead.hold, []
 
     def held(ahead: ReadAhead, *spans: Any) -> Any:
-        turns = loader._decoding.cores._free  # type: ignore[union-attr]
+        turns = loader._machinery.decoding.cores._free  # type: ignore[union-attr]
         free.append(turns.acquire(timeout=20))  # at once, or when another is done; never, if this task has the only turn
         if free[-1]:
             turns.release()
@@ -496,7 +496,7 @@ def test_while_the_device_works_others_compute(emulated: Emulation, photos: Path
     wait, free = cuda_driver.DeviceStream._wait, []
 
     def waited(stream: cuda_driver.DeviceStream) -> float:
-        turns = loader._decoding.cores._free  # type: ignore[union-attr]
+        turns = loader._machinery.decoding.cores._free  # type: ignore[union-attr]
         free.append(turns.acquire(timeout=20))  # never, if this task has the only turn
         if free[-1]:
             turns.release()
@@ -546,7 +546,7 @@ def test_a_batch_may_be_divided_between_device_and_cpu(emulated: Emulation, phot
     right = expected(pipeline, 4)
     with pipeline.loader(device="cuda", decode_on="cuda", threads=2) as loader:
         for share, each in zip((0.25, 0.5, 0.75, 0.0), right):
-            loader._decoding.device.share = share  # type: ignore[union-attr]
+            loader._machinery.decoding.device.share = share  # type: ignore[union-attr]
             assert epochs(loader, 1) == [each]
         assert 0 < loader.stats().device_images < 4 * TAKEN
 
@@ -589,7 +589,7 @@ def test_room_for_a_load_that_another_thread_takes_first_is_made(emulated: Emula
             return super().pop()
 
     with crops(photos).loader(device="cuda", decode_on="cuda", threads=2) as loader:
-        device = loader._decoding.device
+        device = loader._machinery.decoding.device
         assert device is not None
         device._rooms = Taken(maxlen=device.size.loads)
         assert epochs(loader) == expected(crops(photos))
@@ -619,7 +619,7 @@ def test_auto_moves_to_the_device_and_back_without_changing_a_byte(emulated: Emu
     pipeline = crops(photos, 4)
     with pipeline.loader(device="cuda", decode_on="auto", threads=2, ahead=2) as loader:
         assert not loader.stats().device_images and "until its cores are the limit" in loader.stats().decode_reason
-        device = loader._decoding.device
+        device = loader._machinery.decoding.device
         assert device is not None and device.share == 0
         got: list[list[str]] = []
         for _ in range(3):
@@ -846,7 +846,7 @@ def test_auto_goes_on_with_the_cpu_where_no_more_memory_can_be_pinned(
         return make(memory, nbytes)
 
     with crops(photos, 4).loader(device="cuda", decode_on="auto", threads=2) as loader:
-        device = loader._decoding.device
+        device = loader._machinery.decoding.device
         assert device is not None
         monkeypatch.setattr(emulated_gpu.EmulatedMemory, "pinned", short)
         device.take(1.0)
@@ -856,7 +856,7 @@ def test_auto_goes_on_with_the_cpu_where_no_more_memory_can_be_pinned(
 
 def test_memory_of_a_trial_that_failed_goes_back_to_the_training(emulated: Emulation, photos: Path) -> None:
     with crops(photos, 14).loader(device="cuda", decode_on="auto", threads=2, ahead=2) as loader:
-        device = loader._decoding.device
+        device = loader._machinery.decoding.device
         assert device is not None and not device._rooms
         device.take(1.0)
         assert len(device._rooms) == device.size.loads == 6
@@ -870,7 +870,7 @@ def test_memory_of_a_trial_that_failed_goes_back_to_the_training(emulated: Emula
 def test_a_small_budget_is_divided_among_fewer_loads_and_one_of_none_is_refused(emulated: Emulation, photos: Path) -> None:
     pipeline = crops(photos)
     with pipeline.loader(device="cuda", decode_on="cuda", threads=3, device_memory="40MB") as loader:
-        device = loader._decoding.device
+        device = loader._machinery.decoding.device
         assert device is not None and (device.size.loads, device.size.device_bytes) == (2, 20_000_000)
         assert epochs(loader) == expected(pipeline)
     with pytest.raises(ConfigError, match=r"loader\(device_memory=15000000\): must be at least 16\.0 MB"):
@@ -933,7 +933,7 @@ def test_what_cannot_be_decoded_on_a_device_is_refused_with_the_reason(emulated:
         pipeline.loader(device="cuda", decode_on="cuda", **options)
     if not options:
         with pipeline.loader(device="cuda", decode_on="auto", threads=2) as loader:
-            assert loader._decoding.device is None and "on the CPU, because" in loader.stats().decode_reason
+            assert loader._machinery.decoding.device is None and "on the CPU, because" in loader.stats().decode_reason
         line = next(line for line in pipeline.explain(decode_on="auto").splitlines() if line.startswith("decode"))
         assert line.startswith("decode   on the CPU, because ")
 

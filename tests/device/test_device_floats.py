@@ -136,7 +136,7 @@ def test_floats_of_the_device_are_the_cpus(photos: Path, kind: str) -> None:
     pipeline = VARIANTS[kind](photos)
     with pipeline.loader(device="cuda", threads=2) as loader:
         found = batches(loader)
-        assert loader._floats.told.endswith("on the GPU, after the pixels are copied as bytes")
+        assert loader._machinery.floats.told.endswith("on the GPU, after the pixels are copied as bytes")
     assert found == expected(pipeline) and found
 
 
@@ -145,7 +145,9 @@ def test_a_quarter_of_the_bytes_is_sent(photos: Path) -> None:
         rows = sum(len(batch["image"]) for batch in loader)
         labels = 8 * rows
         assert sent_bytes(loader) == rows * 48 * 48 * 3 + labels
-        assert loader._layout.nbytes < loader._layout.rows * (48 * 48 * 3 + 64), "and a quarter is held in memory"
+        assert loader._machinery.layout.nbytes < loader._machinery.layout.rows * (48 * 48 * 3 + 64), (
+            "and a quarter is held in memory"
+        )
         assert loader.stats().bytes == 4 * rows * 48 * 48 * 3 + labels, "what was delivered is floats"
 
 
@@ -170,7 +172,7 @@ def test_two_fields_of_pictures_may_both_become_floats() -> None:
     )
     with pipeline.loader(device="cuda", threads=2) as loader:
         assert batches(loader) == expected(pipeline)
-        assert loader._floats.told.startswith("a, b: on the GPU")
+        assert loader._machinery.floats.told.startswith("a, b: on the GPU")
 
 
 def test_pictures_beside_those_that_are_mixed_may_become_floats() -> None:
@@ -184,7 +186,7 @@ def test_pictures_beside_those_that_are_mixed_may_become_floats() -> None:
     )
     with pipeline.loader(device="cuda", threads=2) as loader:
         assert batches(loader) == expected(pipeline)
-        assert loader._floats.told.startswith("teacher: on the GPU")
+        assert loader._machinery.floats.told.startswith("teacher: on the GPU")
 
 
 def test_boxes_follow_their_pictures() -> None:
@@ -196,7 +198,7 @@ def test_boxes_follow_their_pictures() -> None:
         .batch(5)
     )
     with pipeline.loader(device="cuda", threads=2) as loader:
-        assert batches(loader) == expected(pipeline) and loader._floats.told
+        assert batches(loader) == expected(pipeline) and loader._machinery.floats.told
 
 
 @pytest.mark.parametrize(
@@ -206,7 +208,7 @@ def test_it_does_not_matter_who_does_the_work(photos: Path, options: dict[str, A
     pipeline = training(photos, 4)
     with pipeline.loader(device="cuda", **options) as loader:
         assert batches(loader, 3) == expected(pipeline, 3)
-        assert loader._floats.told
+        assert loader._machinery.floats.told
 
 
 @pytest.mark.parametrize("batches_as", ["tuple", "dict"])
@@ -239,7 +241,7 @@ def test_bad_pictures_are_skipped_or_filled_as_ever(tmp_path: Path, fill: str | 
     pipeline = training(root).on_error("skip", budget=20, fill=fill)
     with pipeline.loader(device="cuda", executor=executor, threads=2) as loader:
         assert batches(loader) == expected(pipeline)
-        assert loader.stats().skipped >= 5 and loader._floats.told
+        assert loader.stats().skipped >= 5 and loader._machinery.floats.told
 
 
 def test_rows_that_only_fill_up_are_not_valid(photos: Path) -> None:
@@ -276,7 +278,7 @@ def test_what_somebody_looks_at_before_is_made_by_the_cpu(emulated: Emulation, p
     pipeline, before = AS_BEFORE[kind](photos), emulated.counts().launches
     with pipeline.loader(device="cuda", threads=2) as loader, pipeline.loader(threads=2) as host:
         assert all_of(loader) == all_of(host)
-        assert not loader._floats.told and "floats   " not in loader._explained()
+        assert not loader._machinery.floats.told and "floats   " not in loader._explained()
     assert emulated.counts().launches == before
 
 
@@ -293,28 +295,28 @@ def test_what_is_decoded_on_the_device_becomes_floats_there(photos: Path, furthe
     pipeline = pictures(photos, RandomResizedCrop(48), *further, Normalize(MEAN, STD), layout="chw").batch(7)
     with pipeline.loader(device="cuda", decode_on="cuda", threads=2) as loader:
         assert batches(loader) == expected(pipeline)
-        assert loader.stats().device_images and loader._floats.told
+        assert loader.stats().device_images and loader._machinery.floats.told
 
 
 def test_auto_that_stays_on_the_cpu_lets_the_device_make_floats(photos: Path) -> None:
     pipeline = pictures(photos, ColorJitter(brightness=0.4), RandomResizedCrop(40), Normalize(MEAN, STD)).batch(7)
     with pipeline.loader(device="cuda", decode_on="auto", threads=2) as loader:
         assert batches(loader) == expected(pipeline)
-        assert loader.stats().decode_reason.startswith("on the CPU, because ") and loader._floats.told
+        assert loader.stats().decode_reason.startswith("on the CPU, because ") and loader._machinery.floats.told
 
 
 def test_other_programs_are_asked_for_floats(photos: Path) -> None:
     pytest.importorskip("zmq")
     pipeline = training(photos)
     with pipeline.loader(device="cuda", workers_at="tcp://127.0.0.1:0", threads=2) as loader:
-        assert batches(loader) == expected(pipeline) and not loader._floats.told
+        assert batches(loader) == expected(pipeline) and not loader._machinery.floats.told
 
 
 def test_a_loader_goes_by_the_users_plan(photos: Path) -> None:
     pipeline = training(photos)
     with pipeline.loader(device="cuda", threads=2) as loader:
-        assert loader._plan == pipeline.plan and loader._floats.plan != pipeline.plan
-        assert loader._floats.plan.identity() == pipeline.plan.identity()
+        assert loader._plan == pipeline.plan and loader._machinery.floats.plan != pipeline.plan
+        assert loader._machinery.floats.plan.identity() == pipeline.plan.identity()
         with pipeline.loader() as host:
             assert loader.state_dict() == host.state_dict()
 
@@ -382,7 +384,7 @@ def test_a_forked_child_does_without_the_driver(photos: Path) -> None:
             said = "nothing"
             try:
                 signal.alarm(20)
-                said = pipeline.loader(device="cuda", executor="inline")._floats.told
+                said = pipeline.loader(device="cuda", executor="inline")._machinery.floats.told
             finally:
                 os.write(writing, said.encode())
                 os._exit(0)

@@ -106,7 +106,7 @@ def test_arrays_lie_in_the_slabs_own_memory_which_is_used_again(format: str, ima
                 addresses.add(np.asarray(batch["image"]).ctypes.data)
                 del batch
         assert len(addresses) <= 8, "40 batches"
-        slabs = {returned.slab.memory.ctypes.data for returned in loader._pool._free}
+        slabs = {returned.slab.memory.ctypes.data for returned in loader._machinery.slabs._free}
         assert addresses & slabs
 
 

@@ -48,7 +48,7 @@ def test_a_tensor_lies_in_the_slabs_own_memory(image_folder: Path) -> None:
         addresses = {batch["image"].data_ptr() for _ in range(10) for batch in loader}
         assert len(addresses) <= 8, "slabs are used again under tensors too"
         iterator = iter(loader)
-        slabs = [returned.slab.memory.ctypes.data for returned in loader._pool._free]
+        slabs = [returned.slab.memory.ctypes.data for returned in loader._machinery.slabs._free]
         batch = next(iterator)
         assert batch["image"].data_ptr() in {*addresses, *slabs}
         assert batch["image"].numpy().ctypes.data == batch["image"].data_ptr()

@@ -41,7 +41,7 @@ class Wishful(AutoPolicy):
 
 def wish(monkeypatch: pytest.MonkeyPatch, setting: Setting) -> None:
     """Let every loader move to a setting as soon as it can."""
-    monkeypatch.setattr("stoker.loader.loader.policy_of", lambda *_: Wishful(setting))
+    monkeypatch.setattr("stoker.loader.machinery.policy_of", lambda *_: Wishful(setting))
     monkeypatch.setattr("stoker.observe.meters._CPU_EVERY_S", -1.0)
     monkeypatch.setattr("stoker.loader.auto_watch._LOAD_S", 0.0)
     monkeypatch.setattr("stoker.loader.auto_watch._LOAD_BATCHES", 1)
@@ -58,7 +58,7 @@ def test_work_moves_to_processes_in_the_middle_of_an_epoch_and_gives_the_same(mo
     wish(monkeypatch, Setting(1, 2))
     moved_at, hashes, deadline = 0, [], time.monotonic() + PLENTY_S
     with pipeline.loader() as loader:
-        assert isinstance(loader._executor, AutoExecutor)
+        assert isinstance(loader._machinery.executor, AutoExecutor)
         for batch in loader:
             hashes.append(hash_of(batch))
             moved = loader.stats().executor
@@ -139,7 +139,7 @@ def test_a_choice_of_the_users_stays(options: dict[str, Any], told: ExecutorStat
 
 def test_a_loader_that_nobody_holds_is_freed_with_what_watches_it() -> None:
     loader = numbers().batch(4).loader()
-    executor = loader._executor
+    executor = loader._machinery.executor
     list(loader)
     del loader
     assert executor.stopped

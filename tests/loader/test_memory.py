@@ -18,7 +18,7 @@ from PIL import Image
 
 import stoker
 import stoker.loader.front as front_module
-import stoker.loader.loader as loader_module
+import stoker.loader.machinery as machinery_module
 from stoker.engine.inline import InlineExecutor
 from stoker.image import RandomResizedCrop
 from stoker.source.streams.stream import StreamSource
@@ -124,8 +124,8 @@ def test_bytes_in_flight_stay_within_memory(kind: str, memory: int | str) -> Non
         for number, _ in enumerate(loader):
             if number % 5 == 0:
                 time.sleep(0.01)
-            assert loader._feed is not None
-            most = max(most, loader._feed._schedule.nbytes)
+            assert loader._machinery.feed is not None
+            most = max(most, loader._machinery.feed._schedule.nbytes)
         assert number == 99, "however little it is, the run goes on"
         assert most <= max(400_064, 2_000_000 if memory == "2MB" else int(memory))
 
@@ -322,7 +322,7 @@ def test_work_nearer_to_the_batch_goes_before_the_look_ahead_in_front_of_it(kind
 
         return made
 
-    for module in (loader_module, front_module):
+    for module in (machinery_module, front_module):
         monkeypatch.setattr(module, "Feed", noting(module))
     pipeline = numbers(60) if kind == "counted" else numbers(60).filter(odd)
     pipeline = pipeline.take(20).filter(odd) if kind == "two segments" else pipeline
@@ -331,9 +331,9 @@ def test_work_nearer_to_the_batch_goes_before_the_look_ahead_in_front_of_it(kind
     assert (
         asked
         == {
-            "counted": {("loader", False)},
-            "filter": {("loader", True), ("front", False)},
-            "two segments": {("loader", True), ("front", False), ("front", True)},
+            "counted": {("machinery", False)},
+            "filter": {("machinery", True), ("front", False)},
+            "two segments": {("machinery", True), ("front", False), ("front", True)},
         }[kind]
     )
 
@@ -367,4 +367,4 @@ def test_a_closed_loader_leaves_no_shared_memory_for_the_garbage_collector() -> 
 def test_who_keeps_a_closed_loader_does_not_keep_its_batches() -> None:
     with wide().batch(8).loader(threads=2) as loader:
         assert sum(1 for _ in loader) == 50
-    assert not loader._pool._free
+    assert not loader._machinery.slabs._free

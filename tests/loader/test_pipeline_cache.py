@@ -259,7 +259,7 @@ def test_a_function_that_draws_is_found_out_and_nothing_is_kept(way: dict[str, A
     with numbers().map(x=drawing).cache().batch(8).loader(**way) as loader:
         with pytest.raises(ConfigError, match=r"drawing, which draws random numbers"):
             next(iter(loader))
-        assert loader._cache is not None and not len(loader._cache.kept()[0])
+        assert loader._machinery.cache is not None and not len(loader._machinery.cache.kept()[0])
 
 
 def test_a_value_that_cannot_be_kept_is_named() -> None:
@@ -302,7 +302,7 @@ def test_loaders_at_work_at_the_same_time_share_a_folder(tmp_path: Path) -> None
                 for one, other in batches:
                     for batch in (one, other):
                         assert (batch["y"] == batch["x"][:, None]).all()
-        cache = loaders[0]._cache
+        cache = loaders[0]._machinery.cache
         assert cache is not None and cache.used <= cache.limit
 
 
@@ -315,7 +315,7 @@ with stoker.arrays(x=np.arange(40)).cache().batch(8).loader(executor="inline") a
     child = os.fork()
     if not child:
         again = [batch["x"].tolist() for batch in loader]
-        stored = loader._cache.write(np.array([0]), [[b"no"]])
+        stored = loader._machinery.cache.write(np.array([0]), [[b"no"]])
         os._exit(0 if again == first and loader.stats().cache_hits == 40 and not stored else 1)
     assert os.waitpid(child, 0)[1] == 0
 print("same")
@@ -329,7 +329,7 @@ def test_memory_goes_back_when_a_loader_is_closed() -> None:
     loader = source.cache().batch(8).loader(executor="threads", threads=2)
     for _ in itertools.islice(loader, 5):
         pass
-    cache = loader._cache
+    cache = loader._machinery.cache
     assert cache is not None and cache.used
     loader.close()
     assert not cache.write(np.array([0]), [[b"late"]])

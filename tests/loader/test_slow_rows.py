@@ -131,7 +131,7 @@ def test_a_slow_sample_begins_before_the_others_and_batches_are_the_same(monkeyp
     monkeypatch.setattr(Feed, "_begin_early", begin)
     pipeline = stoker.arrays(x=np.arange(96)).map(x=watched).batch(32)
     with pipeline.loader(threads=1, ahead=2) as loader:
-        slow = loader._slow_rows
+        slow = loader._machinery.slow_rows
         assert slow is not None
         slow._note(63, 1.0)
         hashes = [hash_of(batch) for batch in loader]
@@ -148,7 +148,7 @@ def test_batches_do_not_depend_on_who_is_thought_to_be_slow(options: dict[str, A
     with pipeline.loader(executor="inline") as inline:
         expected = [hash_of(batch) for _ in range(2) for batch in inline]
     with pipeline.loader(**options) as loader:
-        slow = loader._slow_rows
+        slow = loader._machinery.slow_rows
         assert slow is not None
         for index in range(0, 300, 13):
             slow._note(index, 5.0)
@@ -171,7 +171,7 @@ def test_a_slow_function_call_is_reported_with_its_row() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stage, "time", Clock)
         with stoker.arrays(x=np.arange(100)).map(x=f).batch(10).loader(threads=1) as loader:
-            slow = loader._slow_rows
+            slow = loader._machinery.slow_rows
             assert slow is not None
             seen: list[tuple[int, float]] = []
             see = slow.see
@@ -217,7 +217,7 @@ def test_what_was_slow_in_a_task_that_failed_is_not_said_of_the_next() -> None:
     scratch = Scratch()
     scratch.slow.append((3, 1.0))  # of a task of more rows, which then found no memory
     with stoker.arrays(x=np.arange(4)).map(x=lambda x: x).batch(4).loader(executor="inline") as loader:
-        assert loader._work.runner.run(Places(rows(0), rows(0), 0), {}, scratch)[1].slow == ()
+        assert loader._machinery._work.runner.run(Places(rows(0), rows(0), 0), {}, scratch)[1].slow == ()
     scratch.close()
 
 

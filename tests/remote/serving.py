@@ -45,7 +45,7 @@ def until(what: Callable[[], Any], name: str) -> None:
 
 
 def executor_of(loader: Loader) -> RemoteExecutor:
-    executor = loader._executor
+    executor = loader._machinery.executor
     assert isinstance(executor, RemoteExecutor)
     return executor
 

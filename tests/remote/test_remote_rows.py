@@ -347,10 +347,10 @@ def test_shards_are_fetched_where_they_are_read(tmp_path: Path) -> None:
         with here.loader(threads=0, workers_at=HERE, ahead=2) as loader:
             batches = iter(loader)
             next(batches)
-            assert loader._forerunner is not None
+            assert loader._machinery.forerunner is not None
             with serving(there, loader):
                 next(batches)
-                assert loader._forerunner is None
+                assert loader._machinery.forerunner is None
 
 
 def test_nobody_need_ever_come() -> None:

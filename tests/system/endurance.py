@@ -102,7 +102,7 @@ def endure(way: str, iterations: int) -> dict[str, Any]:
             for batch in loader:
                 assert batch.rows == 8
                 del batch
-                if not all_there(loader._executor):
+                if not all_there(loader._machinery.executor):
                     continue
                 done += 1
                 if done % every == 0:

@@ -56,7 +56,7 @@ def run():
     with samples.loader(processes=2, threads=2, memory="64MB") as loader:
         for number, batch in enumerate(loader):
             largest = sum(value.nbytes for value in batch["x"])
-            most = max(most, loader._feed._schedule.nbytes - largest)
+            most = max(most, loader._machinery.feed._schedule.nbytes - largest)
             if number in (8, 30):
                 at_rest()
                 before, begun = cpu_s(), time.monotonic()

@@ -111,7 +111,7 @@ def test_batches_are_the_same_and_a_node_that_is_removed_changes_nothing(cluster
     epochs: list[list[str]] = []
     removed: set[int] = set()
     with pipeline.loader(executor="ray", processes=2) as loader:
-        executor: Any = loader._executor
+        executor: Any = loader._machinery.executor
         deadline = time.monotonic() + DEADLINE_S
         while not removed or len(epochs) < 2:
             assert time.monotonic() < deadline
@@ -296,7 +296,7 @@ class TestFaults:
         pipeline = numbers(400).shuffle(seed=3).map(x=slow).batch(8)
         killed: set[int] = set()
         with pipeline.loader(executor="ray", processes=1) as loader:
-            executor: Any = loader._executor
+            executor: Any = loader._machinery.executor
             epochs = []
             deadline = time.monotonic() + DEADLINE_S
             while len(killed) < 3 and time.monotonic() < deadline:
@@ -320,7 +320,7 @@ class TestFaults:
 
     def test_a_cluster_that_grows_gets_more_workers(self, cluster: Any) -> None:
         with numbers(160).map(x=slow).batch(8).loader(executor="ray") as loader:
-            executor: Any = loader._executor
+            executor: Any = loader._machinery.executor
             assert executor.workers == 1
             node = cluster.add_node(**node_options())
             deadline = time.monotonic() + DEADLINE_S

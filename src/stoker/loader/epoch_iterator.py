@@ -116,12 +116,7 @@ class Portions:
         else:
             step = self._handed_over(steps.step(number))
         loader._cursor = unit.cursors(self._reached(number, last))
-        if (forerunner := loader._forerunner) is not None:
-            if loader._reads_elsewhere:
-                loader._forerunner = None
-                forerunner.close()
-            else:
-                forerunner.reached(loader._cursor)
+        loader._machinery.reached(loader._cursor)
         if asked is not None or loader._meters.along is not along:
             rows = min(steps.size, along.rows - number * steps.size)
             asked = time.monotonic() if asked is None else asked

@@ -1,4 +1,4 @@
-"""The loader: a plan set in motion."""
+"""The loader: where in the data a program is, and whose turn it is to go on. What makes its batches is `machinery.py`."""
 
 from __future__ import annotations
 
@@ -7,31 +7,23 @@ import logging
 import os
 import sys
 import threading
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial, wraps
+from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, TypeVar
 
 import numpy as np
 
 from ..batch.batch import Batch, Sample
-from ..batch.draft import Draft
-from ..batch.slab import SlabPool
 from ..device import check_batches, choose_output
-from ..engine.auto_executor import AutoExecutor
 from ..engine.daemons import ended
-from ..engine.executor import Executor
-from ..engine.feed import Exhausted, Feed, Supply
-from ..engine.resources import queued_seconds
+from ..engine.feed import Exhausted
 from ..engine.run_task import presentable
-from ..engine.schedule import Window
-from ..errors import ClosedError, ConfigError, DataLossError, SampleError, StateError
+from ..errors import ClosedError, ConfigError, DataLossError, StateError
 from ..foreign_names import unknown_attribute
 from ..observe.facts import Facts
 from ..observe.followers import newcomers
-from ..observe.meters import Meters, Occupancy
 from ..observe.stats import Stats
 from ..plan.cursor import MOST_EPOCHS, Cursor, decode, encode
 from ..plan.deal import WHOLE, StepTurns
@@ -39,53 +31,20 @@ from ..plan.plan import Plan
 from ..plan.ranks import Rank, check_rank, rank_of
 from ..profiler_ranges import within
 from ..sizes import counted, parse_bytes
-from ..source.chunk import Chunk
-from ..source.source import Source
 from ..storage.names import AnyPath
 from ..storage.sample_cache import SampleCache
-from .auto_watch import AutoWatch
 from .bad_samples import BadSamples, kind_of
-from .batch_units import BatchUnit, Content, Cursors, EpochEnd, FedUnit, Result, described
+from .batch_units import BatchUnit, EpochEnd, FedUnit
 from .budget import SkipBudget
 from .build import (
-    AHEAD_SHARE,
     MEMORY,
-    can_hope,
-    compile_work,
-    decodes,
-    executor_stats,
     explained,
-    finish_names,
-    finishes,
-    group_of,
-    layout_of,
-    loose_fields,
-    make_executor,
-    make_pooled,
-    make_remote,
-    observer,
-    policy_of,
-    reading_ahead,
-    see_rows,
-    slab_memory,
-    step_names,
-    window_of,
 )
-from .cache_review import CacheReview
-from .decode_place import DEVICE_MEMORY, LOADS, decoding_of
-from .decode_watch import DecodeWatch, decode_watch
+from .decode_place import DEVICE_MEMORY
 from .epoch_iterator import EarlyStep, EpochIterator, EpochProgress, Portions, UnitSteps
-from .float_place import FloatPlace, float_place
-from .front import Flow, open_front
-from .idle_cores import IdleCores
-from .interference import Interference
-from .look_ahead import Forerunner
-from .open_cache import open_cache
-from .origin_times import OriginTimes
-from .slow_rows import SlowRows
+from .machinery import Machinery, RunOptions
 from .step_count import check_even, check_steps, epoch_steps, nothing_came
-from .supply import CountedSupply, CutSupply, EpochSteps, SkipRows
-from .thread_count import core_share
+from .supply import EpochSteps
 from .trainer_epochs import Trainer, TrainerSampler
 
 if TYPE_CHECKING:
@@ -166,7 +125,7 @@ class Loader:
         _check_count("loader(epoch=", epoch, 0, MOST_EPOCHS)
         if not isinstance(watchdog_s, (int, float)) or not watchdog_s > 0:
             raise ConfigError(f"loader(watchdog_s={watchdog_s!r}): must be a number of seconds above 0")
-        self._budget_bytes = parse_bytes(memory, "loader: memory")
+        self._memory_bytes = parse_bytes(memory, "loader: memory")
         device_bytes = parse_bytes(device_memory, "loader: device_memory")
         kept_bytes = 0 if pinned_memory is None else parse_bytes(pinned_memory, "loader: pinned_memory")
         self._once, self._part = once, part
@@ -180,32 +139,33 @@ class Loader:
         self._device = "" if device is None else str(device)
         check_batches("loader", batches)
         self._dicts = batches == "dict"
-        self._watchdog_s = watchdog_s
         self._carried = carried  # the rank found by the process that started this one
         self._rank = rank_of(plan.shard, carried)
         self._deal = plan.deal(self._rank.rank, self._rank.world)
         check_steps(plan, self._deal)
         if self._output.joins_ranks:
             check_even(plan, self._deal)
-        self._ahead_bytes = 0
-        if pool is None:  # which reads for itself
-            plan, self._ahead_bytes = reading_ahead(plan, self._deal, part, self._budget_bytes // AHEAD_SHARE)
-        self._plan = plan
-        elsewhere = workers_at is not None or pool is not None
-        self._floats = FloatPlace(plan) if elsewhere else float_place(plan, self._output)
-        made = self._floats.plan  # other programs make rows by the user's plan
-        self._decoding = decoding_of(
-            made, self._output, decode_on, executor, threads, processes, elsewhere, device_bytes, kept_bytes
+        options = RunOptions(
+            output=self._output,
+            executor=executor,
+            threads=threads,
+            processes=processes,
+            memory=self._memory_bytes,
+            ahead=ahead,
+            watchdog_s=watchdog_s,
+            decode_on=decode_on,
+            device_memory=device_bytes,
+            pinned_memory=kept_bytes,
+            workers_at=workers_at,
+            worker_keys=worker_keys,
+            pool=pool,
+            pool_keys=pool_keys,
+            ray_address=ray_address,
+            once=once,
+            part=part,
         )
-        self._group = group_of(made, ahead) if part.count == 1 or not plan.batch else 1
-        self._layout = layout_of(made, self._group)
-        self._cache, self._lent = (cache, True) if cache is not None else (open_cache(plan, part.count), False)
-        self._work, self._fronts = compile_work(made, self._layout, self._cache)
-        self._ahead, self._chosen = ahead, (threads, processes) != (None, None)
-        if self._decoding.device is not None:
-            executor, threads = self._decoding.executor, self._decoding.threads
-            self._work.runner.on_device(self._decoding.step)
-            self._work = replace(self._work, cores=self._decoding.cores)
+        self._machinery = Machinery(plan, self._deal, options, cache)
+        self._plan, self._meters = self._machinery.plan, self._machinery.meters
         self._identity: dict[str, str] | None = None
         self._cursor = Cursor(int(epoch), row)
         self._before: Cursor | None = None  # in front of the batch in the consumer's hands; None: it has none
@@ -217,63 +177,12 @@ class Loader:
         self._trainer = Trainer()
         self._progress: EpochProgress | None = None  # of the iterator that is at work
         self._failed: Exception | None = None  # raised after the last batch handed out
-        self._idle: IdleCores | None = None  # since the first batch was asked for
-        self._feed: Feed[FedUnit, Content, Result] | None = None
         self._peeked: FedUnit | None = None  # taken from the feed to see whether the epoch goes on, or to hand it over early
         self._early: EarlyStep | None = None  # handed over before it is asked for
-        self._supply: Supply[FedUnit] | None = None
-        self._forerunner: Forerunner | None = None
         self._skips, self._bad_samples = None, None
         if plan.policy is not None:
             self._skips = SkipBudget(plan.policy)
             self._bad_samples = BadSamples(plan.policy, plan.source.fingerprint)
-        self._front_skipped: list[SampleError] = []
-        if worker_keys is not None and workers_at is None:
-            raise ConfigError("loader(worker_keys=...): says who may connect, but not where; add workers_at='tcp://HOST:PORT'")
-        if pool_keys is not None and pool is None:
-            raise ConfigError("loader(pool_keys=...): says who this is, but not for which pool; add pool='tcp://HOST:PORT'")
-        if pool is not None and workers_at is not None:
-            raise ConfigError("loader(pool=..., workers_at=...): use a pool or remote workers, not both; omit one of them")
-        if pool is not None:
-            self._executor = make_pooled(pool, pool_keys, threads, processes, executor, plan)
-        elif workers_at is not None:
-            self._executor = make_remote(workers_at, worker_keys, threads, processes, executor, plan)
-        else:
-            beside = self._output.beside_device
-            self._executor = make_executor(executor, threads, processes, made, self._budget_bytes, beside, ray_address)
-        self._finalizer = weakref.finalize(self, self._executor.close)
-        self._finalizer.atexit = False  # whatever runs then is stopped by the engine, all loaders at once
-        policy = policy_of(self._executor, self._output, plan)
-        told = executor_stats(executor, self._executor, policy)
-        turns = self._decoding.turns
-        if turns is not None:  # who waits for a device while others compute is no further worker
-            told = replace(told, threads=turns)
-        self._meters = Meters(turns or self._executor.workers, core_share().threads, queued_seconds, told)
-        keep, allocate = self._window.units(self._layout.nbytes) + 1, slab_memory(self._executor, self._output)
-        self._pool = SlabPool(self._layout, keep, allocate)
-        # Once: the meters know each kind of work by these lists.
-        self._steps, self._finish_steps = step_names(self._work.runner), finish_names(self._work.finish)
-        self._front_steps = [step_names(work.runner) for work in self._fronts]
-        self._meters.decoding(self._decoding.reason)
-        self._interference, watch = Interference(), None
-        if workers_at is not None or pool is not None:
-            self._meters.watch = partial(_look_at_workers, self._interference, self._executor)
-        elif self._executor.ahead:
-            if policy is not None and isinstance(self._executor, AutoExecutor):
-                waits = isinstance(plan.source, Source) and plan.source.waits
-                watch = AutoWatch(policy, self._executor, self._pool.start_over, waits)
-            self._meters.watch = partial(_look, self._interference, watch, decode_watch(self._decoding))
-        source = plan.source if isinstance(plan.source, Source) else None
-        self._origins = OriginTimes(source) if source is not None and source.origins > 1 else None
-        if self._origins is not None:
-            self._meters.origins = self._origins.slowest
-        # Without workers there is nobody who could begin early, and on a longer way rows have no index any more.
-        # Nor where others ask for the same tasks, which all are to cut alike.
-        early = source is not None and plan.counted and plan.batch is not None and self._executor.ahead and pool is None
-        self._slow_rows = SlowRows(source, self._meters, self._work.runner.kinds) if early and source is not None else None
-        if watch is not None:
-            watch.on_moved = partial(_when_moved, weakref.ref(self))  # who watches must not keep a loader that nobody uses
-        self._learns = plan.batch is not None and not plan.finishing.steps and loose_fields(plan, self._layout)
         self._closed = self._told_empty = False
         self._turn = threading.RLock()  # again and again by one thread: a signal's handler runs within what it interrupts
         self._process = os.getpid()
@@ -286,12 +195,12 @@ class Loader:
     @_in_turn
     def __iter__(self) -> Iterator[Any]:
         self._check_open()
-        if self._executor.stopped:
+        if self._machinery.executor.stopped:
             raise ended()
         self._follow_rank()
         if self._progress is not None and self._progress.begun:
             # The last epoch was left in the middle: drop what was prepared for it and go on to the next.
-            self._stop_feed()
+            self._drop_prepared()
             self._meters.epoch_left()
             self._end_epoch()
         self._progress = EpochProgress()
@@ -352,7 +261,7 @@ class Loader:
 
     def _end_iteration(self, iterator: EpochIterator) -> None:
         """End an iterator that has failed."""
-        self._stop_feed()
+        self._drop_prepared()
         iterator.progress.ended = not self._closed  # who asks next hears that it was closed, not that it ended
 
     def _look_ahead(self, portions: Portions) -> None:
@@ -371,9 +280,10 @@ class Loader:
 
     def _peek(self) -> FedUnit | None:
         """The unit that comes next, if it is complete."""
-        if self._peeked is None and self._feed is not None:
+        feed = self._machinery.feed
+        if self._peeked is None and feed is not None:
             with suppress(Exception):  # raised again when the unit is asked for
-                self._peeked = self._feed.take(block=False)
+                self._peeked = feed.take(block=False)
         return self._peeked
 
     def _await_turn(self, progress: EpochProgress | None = None) -> None:
@@ -398,7 +308,7 @@ class Loader:
         if self._peeked is not None:
             unit, self._peeked = self._peeked, None
             return unit
-        feed = self._feed or self._start_feed()
+        feed = self._machinery.feed or self._machinery.start(self._cursor, self._deal)
         try:
             return feed.take()
         except Exhausted:
@@ -427,22 +337,13 @@ class Loader:
         assert isinstance(unit, BatchUnit)
         batch = unit.batch(good)
         rows = batch.rows
-        if self._learns and rows == self._layout.rows:
-            self._learn(batch)
+        self._machinery.learn(batch)
         self._account(unit.samples, unit)
         self._meters.count(damaged=unit.damaged)
         if not rows and self._plan.batch is not None:
             last = unit.bad[-1]
             raise DataLossError(f"every sample of a batch was bad ({unit}); the last one: {last}") from last
         return unit
-
-    def _learn(self, batch: Batch) -> None:
-        """Have room in the memory of batches for fields that functions make, if these arrays are as others will be."""
-        self._learns = False
-        layout, rules = self._layout, self._work.rules
-        columns = {name: column for name, column in batch._asdict().items() if can_hope(name, column, layout, rules)}
-        if columns:
-            self._pool.start_over(layout.hoping(columns))
 
     def _note_empty(self, end: EpochEnd) -> None:
         """Log once that an epoch gave nothing: a training loop over no batches ends without a word."""
@@ -494,7 +395,7 @@ class Loader:
         elif cursor.epoch != epoch:
             cursor = Cursor(epoch)
         if cursor != self._cursor:
-            self._stop_feed()
+            self._drop_prepared()
         self._move(cursor)
 
     @property
@@ -555,7 +456,7 @@ class Loader:
         length = self._plan.order.length if self._plan.order else None
         if cursor.at is not None and length is not None and cursor.at[0] > length:
             raise StateError(f"the state's 'at' begins at sample {cursor.at[0]:,}, but an epoch has {counted(length, 'sample')}")
-        self._stop_feed()
+        self._drop_prepared()
         self._meters.epoch_left()
         self._progress = self._wanted = None
         self._trainer = Trainer()
@@ -611,7 +512,7 @@ class Loader:
         here, before = self._with_counts(self._passed or self._cursor), self._before and self._with_counts(self._before)
         self._plan = replace(self._plan, shard=replace(self._plan.shard, rank=rank, world=world))
         self._rank, self._deal = rank_of(self._plan.shard), deal
-        self._stop_feed()
+        self._drop_prepared()
         if self._progress is None or not self._progress.begun:
             self._place(here, self._placed)
             return
@@ -686,19 +587,7 @@ class Loader:
 
     def facts(self) -> Facts:
         """What the verdict uses besides measurements: where samples are stored, what could be cached, the user's settings."""
-        from .known_facts import facts_of
-
-        return facts_of(
-            self._plan,
-            self._work.runner,
-            draws=self._meters.snapshot(look=False).draws > 0,
-            idle=self._idle,
-            budget=self._share_bytes,
-            ahead=self._ahead,
-            chosen=self._chosen,
-            device=self._output.beside_device,
-            processes=bool(self._executor.processes),
-        )
+        return self._machinery.facts()
 
     def trace(self, path: AnyPath) -> None:
         """Write a timeline of the latest tasks and waits for Perfetto or chrome://tracing.
@@ -711,7 +600,7 @@ class Loader:
 
     def _explained(self) -> str:
         """What `pipeline.explain()` says."""
-        return explained(self._plan, self._deal, self._decoding.told, self._floats.told)
+        return explained(self._plan, self._deal, self._machinery.decoding.told, self._machinery.floats.told)
 
     def explain(self, step: int, epoch: int | None = None) -> list[dict[str, Any]]:
         """Which samples, crops and seeds make batch `step` of an epoch (the present one): one mapping per row."""
@@ -722,7 +611,7 @@ class Loader:
     @property
     def workers_at(self) -> str | None:
         """Where remote workers connect, with the port that was found; None: nowhere."""
-        return None if self._arguments.get("workers_at") is None else getattr(self._executor, "address", None)
+        return None if self._arguments.get("workers_at") is None else getattr(self._machinery.executor, "address", None)
 
     # ---- the end -------------------------------------------------------------------------------------------------------------
 
@@ -733,11 +622,10 @@ class Loader:
         self._closed = True
         if not self._once and not sys.is_finalizing():  # else nobody can ask for its statistics any more
             self._meters.look()
-        self._stop_feed()  # ends the wait of another thread
-        self._finalizer.detach()
+        self._drop_prepared()  # ends the wait of another thread
         mine = self._turn.acquire(timeout=_TURN_S)
         # Without workers it is another thread that works, with memory that must not be freed under it: it lets go itself.
-        if mine or self._executor.ahead:
+        if mine or self._machinery.executor.ahead:
             self._let_go()
         if mine:
             self._turn.release()
@@ -745,13 +633,13 @@ class Loader:
             end()
 
     def _let_go(self) -> None:
-        self._stop_feed()
-        self._executor.close()
-        if self._decoding.device is not None:
-            self._decoding.device.close()
-        if self._cache is not None and not self._lent:
-            self._cache.release()
-        self._pool.start_over()  # whoever keeps a closed loader does not keep its memory
+        self._drop_prepared()
+        self._machinery.close()
+
+    def _drop_prepared(self) -> None:
+        """Drop what was prepared for the steps that come next."""
+        self._peeked = self._early = self._failed = None
+        self._machinery.stop()
 
     def __reduce__(self) -> NoReturn:
         raise ConfigError(
@@ -770,14 +658,14 @@ class Loader:
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"epoch {self._cursor.epoch}, row {self._cursor.row:,}"
-        return f"Loader({self._executor.workers} x {type(self._executor).__name__}, {state})"
+        return f"Loader({self._machinery.executor.workers} x {type(self._machinery.executor).__name__}, {state})"
 
     def _repr_html_(self) -> str:
         """Settings, state and measurements, for notebooks."""
         from ..observe.notebook_html import loader_html
 
         state = "closed" if self._closed else f"epoch {self._cursor.epoch}, row {self._cursor.row:,}"
-        return loader_html(self._plan, self._meters.snapshot(look=False), state, self._budget_bytes, self._device)
+        return loader_html(self._plan, self._meters.snapshot(look=False), state, self._memory_bytes, self._device)
 
     if not TYPE_CHECKING:  # type checkers know what is there
 
@@ -793,7 +681,7 @@ class Loader:
         if self._process == os.getpid():
             return
         # A forked child. Without workers it can go on; but not in the middle of what a thread, which it does not have, was doing.
-        survives = self._executor.survives_fork
+        survives = self._machinery.executor.survives_fork
         if not survives or not in_turn:
             why = "a thread was using it" if survives else "its workers are"
             raise ClosedError(f"this loader was made in another process, where {why}; make a new one with pipeline.loader()")
@@ -807,7 +695,7 @@ class Loader:
         now = rank_of(self._plan.shard, self._carried)
         if not now.contradicts(self._rank):
             return
-        if self._placed is None or self._feed is not None:
+        if self._placed is None or self._machinery.feed is not None:
             raise ConfigError(
                 f"this loader delivered batches when this process was {self._rank}, and now it is {now}; make a new loader after "
                 "init_process_group(), use shard(rank=, world=), or let all ranks call loader.reshard(rank, world)"
@@ -816,179 +704,6 @@ class Loader:
         check_steps(self._plan, self._deal)
         # A batch of more ranks has more rows: fewer may be left to come, or with fewer ranks more.
         self._place(self._passed or self._cursor, self._placed)
-
-    # ---- the machinery -------------------------------------------------------------------------------------------------------
-
-    @property
-    def _window(self) -> Window:
-        """Units in the making or waiting."""
-        if self._units_ahead is not None:
-            return Window(self._units_ahead, self._units_ahead)
-        window = window_of(self._executor.workers)
-        return window if self._decoding.turns is None else replace(window, least=max(window.least, LOADS + 2))
-
-    @property
-    def _units_ahead(self) -> int | None:
-        """How many units are made ahead, whoever works on them; None: that depends."""
-        if not self._executor.ahead:
-            return 1
-        return None if self._ahead is None else max(1, self._ahead // self._group)
-
-    @property
-    def _share_bytes(self) -> int:
-        """What batches may take of `memory`; on a longer way, so may each part of it, and what waits between the parts."""
-        parts = 1 if self._plan.counted else 2 + len(self._fronts) + (self._plan.order is None)
-        return (self._budget_bytes - self._ahead_bytes) // parts
-
-    def _start_feed(self) -> Feed[FedUnit, Content, Result]:
-        self._forerunner = self._run_ahead()
-        if self._idle is None:
-            self._idle = IdleCores()
-            self._meters.summed = self._idle.look
-        self._supply = self._make_supply()
-        channel = self._executor.channel(self._work)
-        self._feed = Feed(
-            self._supply,
-            channel,
-            self._executor,
-            window=self._window,
-            budget=self._share_bytes,
-            watchdog_s=self._watchdog_s,
-            first=not self._plan.counted,
-            describe=partial(described, self._work.source),
-            resized=window_of if self._units_ahead is None else None,
-            early=self._slow_rows,
-        )
-        self._meters.occupancy = partial(_occupancy, self._feed)
-        # Not where samples pass through feeds before: these go on, and their workers are busy.
-        self._interference.pause = self._feed.pause if self._plan.counted else None
-        return self._feed
-
-    def _run_ahead(self) -> Forerunner | None:
-        """Whoever tells the source what comes; None: it does not want to know, or workers would not see what it fetches."""
-        plan, source = self._plan, self._plan.source
-        if not isinstance(source, Source) or source.foresight is None or plan.order is None or self._reads_elsewhere:
-            return None
-        if not source.foresight.shared and (not self._executor.shares_memory or self._executor.remote is not None):
-            return None
-        deal, lead = self._deal if plan.counted else None, self._window.units(self._layout.nbytes) * self._layout.rows
-        return Forerunner(source, plan.order, self._cursor, decodes(plan), self._cache, deal, self._part, self._once, lead)
-
-    @property
-    def _reads_elsewhere(self) -> bool:
-        """Whether all that is read is read by workers on other machines."""
-        remote = self._executor.remote
-        return remote is not None and remote.shy and remote.workers > 0
-
-    def _moved(self) -> None:
-        """Others do the work from now on."""
-        if self._slow_rows is not None:
-            self._slow_rows.start_over()
-        source, forerunner = self._plan.source, self._forerunner
-        if forerunner is None or not isinstance(source, Source) or self._executor.shares_memory:
-            return
-        if source.foresight is not None and not source.foresight.shared:
-            self._forerunner = None
-            forerunner.close()
-
-    def _stop_feed(self) -> None:
-        feed, supply, forerunner = self._feed, self._supply, self._forerunner  # once: two threads may do this at the same time
-        self._feed = self._peeked = self._early = self._supply = self._forerunner = self._failed = None
-        self._meters.occupancy, self._interference.pause = Occupancy, None
-        if feed is not None:
-            feed.close()
-        if isinstance(supply, CutSupply):
-            supply.close()
-        if forerunner is not None:
-            forerunner.close()
-        self._front_skipped.clear()
-
-    def _counted_supply(self) -> CountedSupply:
-        return CountedSupply(self._plan, self._deal, self._group, self._cursor, self._make_unit(), self._once, self._part)
-
-    def _make_supply(self) -> Supply[FedUnit]:
-        if self._plan.counted:
-            return self._counted_supply()
-        return CutSupply(
-            self._plan,
-            self._deal,
-            self._group,
-            self._cursor,
-            self._front_opener(),
-            self._make_unit(),
-            self._front_skipped,
-            self._once,
-            self._part,
-        )
-
-    def _make_unit(self) -> Any:
-        plan, pool, work, skipped = self._plan, self._pool, self._work, self._front_skipped
-        finish = finishes(plan, self._layout)
-        fill = plan.batch is not None and plan.policy is not None and plan.policy.fill == "repeat"
-        slow, executor, steps, decoding = self._slow_rows, self._executor, self._steps, self._decoding.device
-        see = see_rows(slow, self._origins, steps)
-        observe = observer(self._meters, steps, self._finish_steps, see=see)
-        review = self._cache_review() if plan.counted else None
-
-        def make(epoch: int, rows: Any, padded: int, cursors: Cursors) -> BatchUnit:
-            draft = Draft(len(rows), pool, fill, None if decoding is None else decoding.batch(len(rows)))
-            start = rows if isinstance(rows, Chunk) or plan.order is None else plan.order.places(rows, epoch)
-            if review is not None:
-                start = review.coming(start)
-            alone = slow.slots(start.indices) if slow is not None else ()
-            if alone and slow is not None:
-                pool.keep(slow.units(len(rows), executor.workers))
-            unit = BatchUnit(epoch, start, padded, cursors, draft, work, finish, observe, skipped, alone)
-            skipped.clear()
-            return unit
-
-        return make
-
-    def _cache_review(self) -> CacheReview | None:
-        order = self._plan.order
-        # Where each pass has every sample once, it finds those that are there when it begins, and no choice gives more.
-        return None if self._cache is None or order is None or order.each_once else CacheReview(self._cache, order)
-
-    def _front_opener(self) -> Callable[[Cursor], Flow]:
-        # Not a method: what the supply holds must not hold the loader, or a loader nobody uses would not be freed at once.
-        plan, fronts, executor, skipped = self._plan, self._fronts, self._executor, self._front_skipped
-        named = self._front_steps
-        sees = [see_rows(None, self._origins, steps) for steps in named]
-        observers = [observer(self._meters, steps, front=True, see=see) for steps, see in zip(named, sees)]
-        budget, watchdog_s, review = self._share_bytes, self._watchdog_s, self._cache_review()
-
-        def open_(cursor: Cursor) -> Flow:
-            placed = cursor.at is not None and not plan.replays
-            start, drop = cursor.at if placed and cursor.at else (0, cursor.row)
-            flow = open_front(plan, fronts, executor, cursor.epoch, start, observers, skipped, budget, watchdog_s, review)
-            return SkipRows(flow, drop, skipped)
-
-        return open_
-
-
-def _look(interference: Interference, auto: AutoWatch | None, decoding: DecodeWatch | None, meters: Meters, now: float) -> None:
-    interference.look(meters, now)
-    for watch in (auto, decoding):
-        if watch is not None:
-            watch.look(meters, now)
-
-
-def _when_moved(loader: weakref.ref[Loader]) -> None:
-    if (moved := loader()) is not None:
-        moved._moved()
-
-
-def _look_at_workers(interference: Interference, executor: Executor, meters: Meters, now: float) -> None:
-    interference.look(meters, now)
-    told = executor_stats("remote", executor, None)
-    if (told.remote, told.remote_threads) != (meters.executor.remote, meters.executor.remote_threads):
-        told = replace(told, since=meters.snapshot(look=False).batches)
-        away = 0 if executor.remote is None else executor.remote.away
-        meters.moved(executor.workers, told, core_share().threads + away)
-
-
-def _occupancy(feed: Feed[Any, Any, Any]) -> Occupancy:
-    return Occupancy(*feed.occupancy)
 
 
 def _check_count(call: str, value: Any, least: int, most: int = 1 << 62) -> None:
