@@ -1,4 +1,4 @@
-"""The CUDA driver by ctypes: modules, launches, copies and events on streams of low priority, in the context that torch uses.
+"""The CUDA driver by ctypes: modules, launches, copies and events on streams of the lowest priority, in the context torch uses.
 
 Every call's status is checked in one place, and an error has the driver's own name for it and what to do. Memory is not made
 here: whoever hands batches over makes it (`torch_output.py`).
@@ -143,7 +143,7 @@ class Driver:
         self._call("cuLaunchKernel", function, grid, 1, 1, block, 1, 1, 0, stream, parameters, None)
 
     def stream(self) -> DeviceStream:
-        """A new stream of the lowest priority."""
+        """A new stream of the lowest priority, which torch's default stream has too: nothing goes below that."""
         return DeviceStream(self)
 
     def _attribute(self, which: int) -> int:
