@@ -34,6 +34,7 @@ _OUT = c_void_p  # where an answer is written
 Kernel = c_void_p
 _SIGNATURES: dict[str, list[Any]] = {
     "cuInit": [c_uint],
+    "cuDriverGetVersion": [_OUT],
     "cuDeviceGet": [_OUT, c_int],
     "cuDeviceGetAttribute": [_OUT, c_int, c_int],
     "cuDevicePrimaryCtxRetain": [_OUT, c_int],
@@ -93,7 +94,10 @@ class Driver:
         #: whether many copies can be queued by one call
         self.copies_batches = hasattr(self._waiting, _BATCH_COPY)
         self._call("cuInit", 0)
-        device, context = c_int(), c_void_p()
+        version, device, context = c_int(), c_int(), c_void_p()
+        self._call("cuDriverGetVersion", byref(version))
+        #: the release of CUDA that it is of, as in 12
+        self.release = version.value // 1000
         self._call("cuDeviceGet", byref(device), ordinal)
         self._call("cuDevicePrimaryCtxRetain", byref(context), device)
         self._context, self._device = context, device
