@@ -375,7 +375,7 @@ def training(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
 
 
 def decoding_share(feed: Callable[[], Any], step: Callable[[Any, Any], None], options: argparse.Namespace) -> float | None:
-    """The share of the time in which the GPU runs a kernel of ours while a model trains; None: torch's profiler cannot say."""
+    """The share of the time in which the GPU runs a kernel that decodes, beside a model; None: torch's profiler cannot say."""
     try:
         from torch.profiler import ProfilerActivity, profile
 
@@ -387,11 +387,14 @@ def decoding_share(feed: Callable[[], Any], step: Callable[[Any, Any], None], op
                     step(*next(batches.batches))
                 train_gpu.finish(options.device)
                 spent_s = time.perf_counter() - begun
-        kernels = [event.time_range for event in seen.events() if event.name.startswith("stk_")]
+        events = list(seen.events())
+        if not events:
+            raise RuntimeError("it saw nothing")
     except Exception as error:  # noqa: BLE001 - the rates are worth more than this
         note(f"training   without the share of time in which the GPU decodes: {type(error).__name__}: {error}")
         return None
-    return covered((span.start, span.end) for span in kernels) * 1e-6 / spent_s
+    spans = [event.time_range for event in events if event.name.startswith("stk_")]
+    return covered((span.start, span.end) for span in spans) * 1e-6 / spent_s
 
 
 def covered(spans: Iterable[tuple[float, float]]) -> float:
