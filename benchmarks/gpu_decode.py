@@ -1,17 +1,29 @@
 """Does decoding on a GPU give the CPU's bytes, how many crops reach the training loop, and what does it cost the model?
 
-Six parts, of which ``--parts`` chooses:
+Seven parts, of which ``--parts`` chooses:
 
 - `exact`: the SHA-256 of two epochs decoded on the CPU, on the GPU and where it is faster, with several numbers of threads and
   sizes of loads, and resumed in the middle; photographs as files and in shards, and generated files of all samplings, odd
   sizes and qualities, with indices of 16, 8 and 4;
 - `stages`: microseconds of the device for each kernel and copy of a load, by the pictures in it and the step of their indices;
-- `delivered`: crops/s through the loader by number of threads, and the host's time on cores for each; beside
-  nvJPEG, which decodes whole pictures (through torchvision, where it is installed);
+- `delivered`: crops/s through the loader by number of threads, and the host's time on cores for each;
+- `nvjpeg`: whole pictures/s of nvJPEG, which neither crops nor resizes (through torchvision, where it is installed);
 - `training`: the share of the rate on synthetic data that is left beside it, and the share of time in which the GPU decodes;
 - `damage`: every single-byte change of small files, random changes of the photographs, and lying indices: the same pictures and
   errors as on the CPU;
 - `memory`: bytes on the device.
+
+A part prints its figures as a line of JSON when it is done, `training` one for each model; the last line has all of them. A part
+that fails is named there, the others run all the same, and the exit status is 1. These give all figures, each in some minutes:
+
+    PHOTOS="python benchmarks/gpu_decode.py --images DIR"
+    $PHOTOS --parts exact,damage --copies 2
+    $PHOTOS --parts delivered,nvjpeg,stages,memory --rounds 2 --device-memory 6GB
+    $PHOTOS --parts training --rounds 2
+    compute-sanitizer --tool memcheck --error-exitcode 9 $PHOTOS --parts damage --quick --changes 400
+
+Another ``--seed`` damages in other ways, ``--models`` trains one model. The tools racecheck and synccheck of the sanitizer see
+what no emulation shows.
 
 It needs a GPU and a torch for CUDA; without, it says so and exits with 2.
 """
@@ -20,12 +32,14 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import json
 import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -37,7 +51,7 @@ from numpy.typing import NDArray
 import data
 import stoker
 import train_gpu
-from measure import SEED, available, make_parser, median, note, report
+from measure import SEED, available, make_parser, median, note, report, rounded
 from ours import OPS, SIDE
 from stoker.device import choose_output
 from stoker.device.device_decode import DeviceDecoding, DeviceRoom, DeviceWorker, LoadSize
@@ -51,10 +65,14 @@ from stoker.pack.values.jpegs import make_seek
 from stoker.source.shards.sidecar import keep_sidecar
 from stoker.storage.scratch import Scratch
 
-PARTS = ("exact", "stages", "delivered", "training", "damage", "memory")
+PARTS = ("exact", "stages", "delivered", "nvjpeg", "training", "damage", "memory")
 #: what was asked for: crops/s by threads, and shares of the synthetic rate by model
 ASKED_RATES = {2: 150_000, 8: 250_000}
 ASKED_SHARES = {"resnet18": 0.95, "resnet50": 0.99}
+#: batches of 256 that a model is timed with in a round, which take it some seconds
+TIMED = {"resnet18": 300, "resnet50": 120}
+#: where pictures are decoded beside a model; `kept`: they stay in pinned memory
+BESIDE = ("kept", "kept auto", "auto", "cpu")
 #: pictures that are damaged together
 GROUP = 512
 #: the sides of damaged and generated pictures' crops
@@ -70,15 +88,23 @@ def parse(words: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--steps", type=int, help="batches that are timed in a round (200)")
     parser.add_argument("--generated", type=int, help="generated files (3000)")
     parser.add_argument("--changes", type=int, help="random changes of photographs (100000)")
+    parser.add_argument("--seed", type=int, default=SEED, help=f"of the random changes ({SEED})")
+    parser.add_argument("--models", default=",".join(ASKED_SHARES), help=f"which to train ({','.join(ASKED_SHARES)})")
     parser.add_argument("--training-threads", type=int, default=4, help="host threads beside a model (4)")
+    parser.add_argument(
+        "--settle-s", type=float, default=8.0, help="training before the clock starts, in which `auto` chooses (8)"
+    )
+    parser.add_argument("--priority", type=int, default=0, help="of the stream that trains; -1: above the one that decodes (0)")
     parser.add_argument("--device-memory", default="2GB", help="for decoding, besides the batches (2GB)")
     parser.add_argument("--pinned-memory", default="4GB", help="for pictures that stay there, in `kept` (4GB)")
     parser.add_argument("--copies", type=int, help="of each photograph, so that they fit no cache of a processor (8)")
     options = parser.parse_args(words)
     options.parts = options.parts.split(",")
+    options.models = options.models.split(",")
     options.counts = [int(count) for count in options.threads.split(",")]
-    if unknown := set(options.parts) - set(PARTS):
-        parser.error(f"--parts: there is no {', '.join(sorted(unknown))}; choose from {', '.join(PARTS)}")
+    for name, known in (("parts", PARTS), ("models", ASKED_SHARES)):
+        if unknown := set(getattr(options, name)) - set(known):
+            parser.error(f"--{name}: there is no {', '.join(sorted(unknown))}; choose from {', '.join(known)}")
     for name, full, quick in (
         ("batch", 512, 8),
         ("steps", 200, 2),
@@ -280,8 +306,8 @@ class Stages:
 def fed(pipeline: stoker.Pipeline, place: str, threads: int, options: argparse.Namespace) -> Iterator[train_gpu.Feed]:
     """Stoker's loader, decoding in a place (`kept`: on the GPU, from pictures that stay in pinned memory), and what limits it."""
     given: dict[str, Any] = {"decode_on": place, "threads": threads, "device_memory": options.device_memory}
-    if place == "kept":
-        given |= {"decode_on": "cuda", "pinned_memory": options.pinned_memory}
+    if place.startswith("kept"):
+        given |= {"decode_on": place.removeprefix("kept").strip() or "cuda", "pinned_memory": options.pinned_memory}
     with pipeline.loader(device="cuda", **given) as loader:
 
         def told() -> str:
@@ -294,52 +320,90 @@ def fed(pipeline: stoker.Pipeline, place: str, threads: int, options: argparse.N
 
 def delivered(options: argparse.Namespace, folder: Path, shards: str | None) -> dict[str, Any]:
     """Crops/s that reach the GPU when nobody trains."""
-    options.warm_up, options.settle_s, options.device = (1, 0.0, "cuda") if options.quick else (20, 0.5, "cuda")
+    warm_up, settle_s = (1, 0.0) if options.quick else (20, 0.5)
+    options = argparse.Namespace(**{**vars(options), "device": "cuda", "warm_up": warm_up, "settle_s": settle_s})
     feeds = {
         f"{name}, {place}, {count} threads": partial(fed, pipeline, place, count, options)
         for name, pipeline in train_gpu.pipelines(folder, shards, options.batch).items()
         for place in ("kept", "cuda", "cpu")
         for count in (options.counts if place != "cpu" else options.counts[-1:])
     }
-    whole = nvjpeg(folder, options)
-    note(f"delivered  nvJPEG, whole pictures {'left out' if whole is None else f'{whole:,.0f}/s'}")
-    return {**train_gpu.in_turn(train_gpu.only_look, feeds, options, "delivered"), "nvjpeg_images_per_s": whole}
+    return train_gpu.in_turn(train_gpu.only_look, feeds, options, "delivered")
 
 
-def nvjpeg(folder: Path, options: argparse.Namespace) -> float | None:
-    """Whole pictures per second through torchvision, without crop and resize; None: it is not there, or cannot."""
+def nvjpeg(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """Whole pictures per second through torchvision, without crop and resize, from files in memory; None: it is not installed."""
     if not available("nvjpeg", ("torchvision",)):
-        return None
+        return {"images_per_s": None}
     import torch
-    from torchvision.io import decode_jpeg, read_file
+    from torchvision.io import ImageReadMode, decode_jpeg, read_file
 
-    files = [read_file(path) for path in data.paths_of(folder)][:400]
-    try:
-        decode_jpeg(files, device="cuda")
-    except RuntimeError as error:
-        note(f"nvjpeg: left out, {error}")
-        return None
+    files, passes = [read_file(str(path)) for path in data.paths_of(folder)[:512]], 1 if options.quick else 5
+    decode = partial(decode_jpeg, mode=ImageReadMode.RGB, device="cuda")  # a list at once: the hardware's decoders, if it has any
+    decode(files)
     rates = []
     for _ in range(options.rounds):
         torch.cuda.synchronize()
         begun = time.perf_counter()
-        for _ in range(5):
-            decode_jpeg(files, device="cuda")
+        for _ in range(passes):
+            decode(files)
         torch.cuda.synchronize()
-        rates.append(5 * len(files) / (time.perf_counter() - begun))
-    return median(rates)
+        rates.append(passes * len(files) / (time.perf_counter() - begun))
+    note(f"nvjpeg     whole pictures {median(rates):,.0f}/s")
+    return {"images_per_s": median(rates), "runs": rates}
 
 
-def training(options: argparse.Namespace, folder: Path, shards: str | None) -> dict[str, Any]:
+def training(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """What is left of the rate on synthetic data, where pictures are decoded on the GPU and on the CPU."""
+    import torch
+
     given = argparse.Namespace(**{**vars(options), "device": "cuda", "compile": not options.quick, "width": 64})
-    given.batch, given.steps, given.warm_up, given.settle_s = (8, 1, 1, 0.0) if options.quick else (256, 100, 20, 3.0)
-    feeds = {
-        f"{name}, {place}": partial(fed, pipeline, place, options.training_threads, given)
-        for name, pipeline in train_gpu.pipelines(folder, shards, given.batch).items()
-        for place in (("kept", "cuda", "cpu", "auto") if name == "files" else ("kept", "cuda"))
-    }
-    return {model: train_gpu.train(model, feeds, given) for model in ASKED_SHARES}
+    given.batch, given.warm_up, given.settle_s = (8, 1, 0.0) if options.quick else (256, 20, options.settle_s)
+    pipeline = train_gpu.pipelines(folder, None, given.batch)["files"]
+    feeds = {f"files, {place}": partial(fed, pipeline, place, options.training_threads, given) for place in BESIDE}
+    found: dict[str, Any] = {}
+    with torch.cuda.stream(torch.cuda.Stream(priority=options.priority)) if options.priority else nullcontext():
+        for model in options.models:
+            given.steps = 1 if options.quick else TIMED[model]
+            step = train_gpu.make_step(model, given)
+            found[model] = train_gpu.train(model, feeds, given, step)
+            found[model]["time_decoding"] = {
+                feed: decoding_share(feeds[feed], step, given) for feed in ("files, kept", "files, kept auto")
+            }
+            tell("training", {model: found[model]})
+    return found
+
+
+def decoding_share(feed: Callable[[], Any], step: Callable[[Any, Any], None], options: argparse.Namespace) -> float | None:
+    """The share of the time in which the GPU runs a kernel that decodes, beside a model; None: torch's profiler cannot say."""
+    try:
+        from torch.profiler import ProfilerActivity, profile
+
+        with feed() as batches:
+            train_gpu.rate_of(batches, step, options)
+            with profile(activities=[ProfilerActivity.CUDA]) as seen:
+                begun = time.perf_counter()
+                for _ in range(max(1, options.steps // 6)):
+                    step(*next(batches.batches))
+                train_gpu.finish(options.device)
+                spent_s = time.perf_counter() - begun
+        events = list(seen.events())
+        if not events:
+            raise RuntimeError("it saw nothing")
+    except Exception as error:  # noqa: BLE001 - the rates are worth more than this
+        note(f"training   without the share of time in which the GPU decodes: {type(error).__name__}: {error}")
+        return None
+    spans = [event.time_range for event in events if event.name.startswith("stk_")]
+    return covered((span.start, span.end) for span in spans) * 1e-6 / spent_s
+
+
+def covered(spans: Iterable[tuple[float, float]]) -> float:
+    """How much lies in at least one of these spans."""
+    total, reached = 0.0, float("-inf")
+    for begin, end in sorted(spans):
+        total += max(0.0, end - max(begin, reached))
+        reached = max(reached, end)
+    return total
 
 
 # ---- damage ----------------------------------------------------------------------------------------------------------------
@@ -401,7 +465,7 @@ def _spans(values: list[bytes]) -> Spans:
 def damage(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """The corruption corpus of the CPU's decoder: every single-byte change of small files, random ones of photographs, and
     indices of other pictures."""
-    pair, scratch, rng = Pair(256 << 20), Scratch(), np.random.default_rng(SEED)
+    pair, scratch, rng = Pair(256 << 20), Scratch(), np.random.default_rng(options.seed)
     small = [_small(subsampling) for subsampling in (0, 1, 2)]
     for picture in small:
         changes = [(at, value) for at in range(len(picture)) for value in (0, 0xFF, picture[at] ^ 1, picture[at] ^ 0x80)]
@@ -461,11 +525,11 @@ def _groups(values: list[Any]) -> Iterator[list[Any]]:
 # ---- memory ----------------------------------------------------------------------------------------------------------------
 
 
-def memory(options: argparse.Namespace, folder: Path, shards: str | None) -> dict[str, Any]:
+def memory(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """What decoding takes on the device, for several budgets."""
     import torch
 
-    pipeline = next(iter(train_gpu.pipelines(folder, shards, options.batch).values()))
+    pipeline = train_gpu.pipelines(folder, None, options.batch)["files"]
     found = {}
     for budget in ("64MB", "256MB", "1GB"):
         torch.cuda.synchronize()
@@ -485,7 +549,8 @@ def memory(options: argparse.Namespace, folder: Path, shards: str | None) -> dic
 
 
 def targets(figures: dict[str, Any]) -> dict[str, tuple[float, float, bool]]:
-    """What was asked for: (got, asked, met)."""
+    """What was asked for, of the parts that gave figures: (got, asked, met)."""
+    figures = {part: found for part, found in figures.items() if "failed" not in found}
     rates = figures.get("delivered", {}).get("images_per_s", {})
     met = {
         f"{source}, {count} threads, crops/s": (rates[name], asked, rates[name] >= asked)
@@ -495,7 +560,7 @@ def targets(figures: dict[str, Any]) -> dict[str, tuple[float, float, bool]]:
     }
     for model, asked in ASKED_SHARES.items():
         for feed, share in figures.get("training", {}).get(model, {}).get("of_synthetic", {}).items():
-            if feed.endswith((", cuda", ", kept")):
+            if not feed.endswith(", cpu"):
                 met[f"{model} from {feed}, of synthetic"] = share, asked, share >= asked
     if "damage" in figures:
         met["different results of damaged pictures"] = figures["damage"]["different"], 0, not figures["damage"]["different"]
@@ -513,33 +578,49 @@ def why_not() -> str | None:
     return None if torch.cuda.is_available() else "there is no GPU that torch could use"
 
 
-def main() -> int:
-    options = parse()
+def tell(part: str, found: dict[str, Any]) -> None:
+    """Print what a part found, which is then not lost, whatever becomes of the others."""
+    print(json.dumps({"part": part, **rounded(found)}), flush=True)
+
+
+def run(part: str, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """What a part found, or that it failed, and why."""
+    try:
+        found = work()
+    except Exception as error:  # noqa: BLE001 - the other parts are run all the same
+        traceback.print_exc()
+        found = {"failed": f"{type(error).__name__}: {error}"}
+    tell(part, found)
+    return found
+
+
+def main(words: list[str] | None = None) -> int:
+    options = parse(words)
     if (refused := why_not()) is not None:
         note(f"gpu_decode: {refused}; it needs a GPU and a torch for CUDA")
         return 2
     import torch
 
+    about = {"device": torch.cuda.get_device_name(), "torch": torch.__version__}
     folder = data.images_of(options)
     data.warm(data.paths_of(folder))
-    figures: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as made:
         work = Path(made)
         folder = copied(folder, work / "photographs", options.copies)
-        shards = train_gpu.pack_indexed(folder, work / "shards", labels=True)
-        parts = {
+        packed = {"exact", "delivered"} & set(options.parts)
+        shards = train_gpu.pack_indexed(folder, work / "shards", labels=True) if packed else None
+        parts: dict[str, Callable[[], dict[str, Any]]] = {
             "exact": lambda: exact(options, folder, shards, work),
             "stages": lambda: stages(options, folder),
             "delivered": lambda: delivered(options, folder, shards),
-            "training": lambda: training(options, folder, shards),
+            "nvjpeg": lambda: nvjpeg(options, folder),
+            "training": lambda: training(options, folder),
             "damage": lambda: damage(options, folder),
-            "memory": lambda: memory(options, folder, shards),
+            "memory": lambda: memory(options, folder),
         }
-        for part in options.parts:
-            figures[part] = parts[part]()
-    about = {"device": torch.cuda.get_device_name(), "torch": torch.__version__}
+        figures = {part: run(part, parts[part]) for part in options.parts}
     report("gpu_decode", options, **about, **figures, targets=targets(figures))
-    return 0
+    return 1 if any("failed" in found for found in figures.values()) else 0
 
 
 if __name__ == "__main__":

@@ -189,9 +189,9 @@ def in_turn(step: Callable[[Any, Any], None], feeds: dict[str, Any], options: ar
     return {"images_per_s": {name: median(found) for name, found in rates.items()}, "runs": rates, "why": why}
 
 
-def train(name: str, feeds: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
+def train(name: str, feeds: dict[str, Any], options: argparse.Namespace, step: Callable[[Any, Any], None]) -> dict[str, Any]:
     """One model on every feed."""
-    found = in_turn(make_step(name, options), {"synthetic": partial(synthetic, options), **feeds}, options, name)
+    found = in_turn(step, {"synthetic": partial(synthetic, options), **feeds}, options, name)
     base = found["runs"]["synthetic"]
     shares = {feed: ratio(rates, base) for feed, rates in found["runs"].items() if feed != "synthetic"}
     return {**found, "of_synthetic": shares}
@@ -263,7 +263,7 @@ def main() -> None:
             }
             figures["delivered"] = in_turn(only_look, feeds, options, "delivered")
             for name in options.models.split(",") if options.models != "none" else []:
-                figures["models"][name] = train(name, feeds, options)
+                figures["models"][name] = train(name, feeds, options, make_step(name, options))
     report(
         "train_gpu",
         options,

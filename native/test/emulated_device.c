@@ -1,7 +1,16 @@
 #include "emulated_device.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* A device faults where a word does not lie at a multiple of its size, which ends the program. */
+#define ALIGNED(address, bytes) check_aligned((uintptr_t)(address), bytes)
+static inline void check_aligned(uintptr_t address, uintptr_t bytes) {
+  if (address % bytes == 0) return;
+  fprintf(stderr, "a kernel loads or stores %d bytes at an address that is not a multiple of that\n", (int)bytes);
+  abort();
+}
 
 /* Every second block runs its threads from the last to the first. With EMULATED_THREADS, threads are real ones, and the sanitizer
  * of threads sees whether two of them touch the same place without a barrier between them. */

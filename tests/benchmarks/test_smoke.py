@@ -8,8 +8,9 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from http.client import HTTPConnection
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
@@ -184,12 +185,52 @@ def test_what_is_decoded_on_a_gpu_is_compared_byte_by_byte(
     hurt = gpu_decode.damage(options, folder)
     assert hurt["different"] == 0 and hurt["on_gpu"] and hurt["given_back"] and hurt["errors"]
     asked = gpu_decode.targets({"exact": found, "damage": hurt})
-    assert len(asked) == len(found) + 1 and all(met for _, _, met in asked.values())
+    assert len(asked) == 7 and all(met for _, _, met in asked.values())
     emulated.blame(2)
     blind = gpu_decode.Pair(64 << 20)
     picture = gpu_decode._small(0)
     blind.see([picture] * 6, [b""] * 6)  # without an index the CPU decodes all of them
     assert blind.figures() == {"compared": 6, "different": 0, "on_gpu": 0, "given_back": 0, "errors": 0}
+
+
+def test_every_part_that_runs_on_a_gpu_prints_its_figures_and_one_that_fails_loses_none(
+    benchmarks_on_path: None, emulated: Emulation, few_images: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    """Whatever a clock says, on an emulated device; nothing is trained."""
+    import gpu_decode
+    import train_gpu
+
+    def broken(options: Any, folder: Path) -> Any:
+        raise RuntimeError("nvJPEG does not work here")
+
+    monkeypatch.setattr(gpu_decode, "why_not", lambda: None)
+    monkeypatch.setattr(gpu_decode, "nvjpeg", broken)
+    monkeypatch.setattr("torch.cuda.get_device_name", lambda: "emulated")
+    monkeypatch.setattr(train_gpu, "finish", lambda device: None)
+    monkeypatch.setattr(train_gpu, "make_step", lambda name, options: train_gpu.only_look)
+    monkeypatch.setattr(train_gpu, "synthetic", lambda options: nullcontext(train_gpu.Feed(repeat((None, None)), lambda: None)))
+    words = ["--quick", "--images", str(few_images), "--threads", "2", "--parts", "nvjpeg,delivered,training"]
+    assert gpu_decode.main([*words, "--pinned-memory", "1MB", "--device-memory", "100MB"]) == 1
+
+    *parts, last = map(json.loads, capsys.readouterr().out.splitlines())
+    assert [each["part"] for each in parts] == ["nvjpeg", "delivered", "training", "training", "training"]
+    assert last["nvjpeg"] == {"failed": "RuntimeError: nvJPEG does not work here"}
+    assert set(last["delivered"]["images_per_s"]) == {
+        f"{source}, {place}, 2 threads" for source in ("files", "indexed") for place in ("kept", "cuda", "cpu")
+    }
+    feeds = {"files, kept", "files, kept auto", "files, auto", "files, cpu"}
+    for model in ("resnet18", "resnet50"):
+        assert set(last["training"][model]["of_synthetic"]) == feeds
+        assert last["training"][model]["time_decoding"] == {"files, kept": None, "files, kept auto": None}, "without a GPU"
+    asked = {f"{model} from {feed}, of synthetic" for model in ("resnet18", "resnet50") for feed in feeds - {"files, cpu"}}
+    assert set(last["targets"]) == asked | {f"{source}, 2 threads, crops/s" for source in ("files", "indexed")}
+
+
+def test_time_in_which_kernels_run_counts_once(benchmarks_on_path: None) -> None:
+    import gpu_decode
+
+    assert gpu_decode.covered([(5.0, 6.0), (0.0, 2.0), (1.0, 3.0), (1.5, 1.75)]) == 4.0
+    assert gpu_decode.covered([]) == 0.0
 
 
 def test_run_all_passes_on_the_lines_of_those_it_is_told_to_run() -> None:

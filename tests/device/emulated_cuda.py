@@ -15,6 +15,12 @@ from stoker.device import torch_output
 from .emulated_gpu import EmulatedMemory, Emulation
 
 
+class Module(SimpleNamespace):
+    """A stand-in for a module: no two of them are the same."""
+
+    __eq__, __hash__ = object.__eq__, object.__hash__
+
+
 class EmulatedStream:
     """A stream on which everything is done at once."""
 

@@ -86,6 +86,11 @@ int cuInit(unsigned flags) {
   BEGIN;
   return 0;
 }
+int cuDriverGetVersion(int *version) {
+  BEGIN;
+  *version = 12080;
+  return 0;
+}
 int cuDeviceGet(int *device, int ordinal) {
   BEGIN;
   *device = ordinal;

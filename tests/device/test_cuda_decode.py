@@ -5,6 +5,8 @@ What the emulated device cannot show is a race between threads. So comparisons a
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -152,3 +154,43 @@ def test_large_photographs_are_the_cpus(tmp_path: Path) -> None:
             assert loader.stats().device_images >= 72
         with pipeline.loader() as loader:
             assert all(np.array_equal(got, batch["image"]) for got, batch in zip(found, (b for _ in range(3) for b in loader)))
+
+
+def test_loaders_one_after_another_use_the_same_memory(photos: Path) -> None:
+    torch.cuda.empty_cache()
+    before = torch.cuda.memory_reserved()
+    for _ in range(20):
+        values(crops(photos), 1, decode_on="cuda", threads=4, device_memory="100MB")
+    assert torch.cuda.memory_reserved() - before < 250_000_000
+
+
+def test_a_graph_that_the_training_captures_meanwhile_is_whole(photos: Path) -> None:
+    expected, found, x = values(crops(photos, 4), 3), [], torch.zeros(64, device="cuda")
+    with crops(photos, 4).loader(device="cuda", decode_on="cuda", threads=4, ahead=3, pinned_memory="50MB") as loader:
+        for _ in range(3):
+            for batch in loader:
+                graph = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(graph):
+                    for _ in range(200):
+                        x += 1
+                graph.replay()
+                found.append(batch["image"].cpu().numpy())
+    assert float(x.min()) == float(x.max()) == 200 * len(found)
+    for got, (_, _, columns) in zip(found, expected, strict=True):
+        assert np.array_equal(got, columns[0])
+
+
+@pytest.mark.parametrize("place", ["cuda", "cpu"])
+def test_a_program_that_ends_with_loads_under_way_ends_well(photos: Path, place: str) -> None:
+    script = f"""
+import stoker
+from stoker.image import Normalize, RandomResizedCrop
+
+endless = stoker.files({str(photos)!r}).shuffle(seed=1).repeat()
+pipeline = endless.image("image", RandomResizedCrop(65), Normalize((0.4, 0.5, 0.6), (0.2, 0.3, 0.1))).batch(16)
+loader = pipeline.loader(device="cuda", decode_on={place!r}, threads=4)
+batches = iter(loader)
+kept = [next(batches) for _ in range(5)]
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0 and "Error" not in done.stderr, done.stderr

@@ -963,6 +963,38 @@ def test_closed_in_the_middle_of_an_epoch_nothing_is_left(emulated: Emulation, p
     assert threading.active_count() == threads and emulated.depth == 0
 
 
+def test_what_a_worker_gives_back_after_its_loader_was_closed_is_not_kept(emulated: Emulation, photos: Path) -> None:
+    with crops(photos, 4).loader(device="cuda", decode_on="cuda", threads=2) as loader:
+        device = loader._decoding.device
+        assert device is not None
+        with device.room() as room:
+            stream = device.take_stream()
+            loader.close()
+        device.streams.append(stream)
+        del room, stream
+        gc.collect()
+        assert emulated.counts().streams == 0, "with the room goes its memory"
+
+
+def test_memory_of_a_load_is_made_in_a_context_of_its_own(
+    emulated: Emulation, photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Torch may put the context of the device that was current before in the place of the one that it finds."""
+    found: list[tuple[int, tuple[int, ...]]] = []
+    make = emulated_gpu.EmulatedMemory.rows
+
+    def rows(memory: Any, shape: tuple[int, ...], dtype: str) -> Any:
+        found.append((emulated.depth, shape))
+        return make(memory, shape, dtype)
+
+    monkeypatch.setattr(emulated_gpu.EmulatedMemory, "rows", rows)
+    pipeline = crops(photos)
+    with pipeline.loader(device="cuda", decode_on="cuda", threads=1) as loader:
+        assert epochs(loader, 1) == expected(pipeline, 1)
+    rooms = [depth for depth, shape in found if len(shape) == 1]
+    assert rooms and min(rooms) == 2, "the worker goes on in its own"
+
+
 @pytest.mark.parametrize("executor", ["threads", "inline"])
 def test_a_graph_that_the_training_captures_meanwhile_is_not_broken(
     emulated: Emulation, damaged: Path, monkeypatch: pytest.MonkeyPatch, executor: str

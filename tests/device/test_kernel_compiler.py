@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -23,6 +24,7 @@ from .emulated_gpu import driver_library as driver_library
 from .emulated_gpu import emulated as emulated
 
 HOPPER = (9, 0)
+RELEASE = 12
 
 
 def kept() -> list[Path]:
@@ -30,7 +32,7 @@ def kept() -> list[Path]:
 
 
 def made(source: str = "text", options: tuple[str, ...] = ("--fmad=false",), capability: tuple[int, int] = HOPPER) -> bytes:
-    return compiled(source, options, capability)
+    return compiled(source, options, capability, RELEASE)
 
 
 def test_a_kernel_is_compiled_once_and_then_found(emulated: Emulation) -> None:
@@ -47,8 +49,8 @@ def test_another_source_option_device_or_compiler_is_compiled_for_itself(
     assert len(found) == 4 and len(kept()) == 4
     version = Compiler.__init__
 
-    def later(self: Compiler) -> None:
-        version(self)
+    def later(self: Compiler, release: int) -> None:
+        version(self, release)
         self.version = 12, 9
 
     monkeypatch.setattr(Compiler, "__init__", later)
@@ -99,12 +101,12 @@ def test_a_file_where_the_folder_should_be_costs_only_time(emulated: Emulation, 
 
 
 def test_a_device_that_is_newer_than_the_compiler_gets_text_that_its_driver_compiles(emulated: Emulation) -> None:
-    assert Compiler().target((9, 0)) == "sm_90"
-    assert Compiler().target((12, 0)) == "compute_90"
+    assert Compiler(RELEASE).target((9, 0)) == "sm_90"
+    assert Compiler(RELEASE).target((12, 0)) == "compute_90"
     with pytest.raises(
         DeviceError, match=r"NVRTC 12\.8 does not compile for GPUs of compute capability 7\.0; use decode_on='cpu'"
     ):
-        Compiler().target((7, 0))
+        Compiler(RELEASE).target((7, 0))
 
 
 def test_a_source_with_a_mistake_shows_the_compilers_words(emulated: Emulation) -> None:
@@ -115,15 +117,31 @@ def test_a_source_with_a_mistake_shows_the_compilers_words(emulated: Emulation) 
 
 def test_a_compiler_that_is_not_there_is_named_with_what_to_install(emulated: Emulation, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel_compiler, "NAMES", ("libnothing.so",))
-    with pytest.raises(DeviceError, match=r"NVRTC, which compiles the kernels, was not found .*pip install nvidia-cuda-nvrtc"):
-        made()
+    for release, package in ((12, "nvidia-cuda-nvrtc-cu12"), (13, "nvidia-cuda-nvrtc")):
+        with pytest.raises(DeviceError, match=rf"NVRTC, which compiles the kernels, was not found .*`pip install {package}`"):
+            Compiler(release)
+
+
+@pytest.mark.parametrize(
+    ("release", "order"), [(11, ["12", "13", "so"]), (12, ["12", "13", "so"]), (13, ["13", "12", "so"]), (14, ["13", "12", "so"])]
+)
+def test_a_compiler_that_is_newer_than_the_driver_is_the_second_choice(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, release: int, order: list[str]
+) -> None:
+    for name in ("cuda_nvrtc/lib/libnvrtc.so.12", "cu13/lib/libnvrtc.so.13"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).touch()
+    nvidia = SimpleNamespace(submodule_search_locations=[str(tmp_path)])
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: nvidia)
+    found = [name.rpartition(".")[2] for name in kernel_compiler._candidates(release)]
+    assert found == order[:2] + order
 
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_90"])
 def test_the_kernels_compile_for_real_devices(target: str) -> None:
     """With NVIDIA's compiler, which needs no device; where it is installed (`pip install nvidia-cuda-nvrtc-cu12`)."""
     try:
-        compiler = Compiler()
+        compiler = Compiler(RELEASE)
     except DeviceError as error:
         pytest.skip(str(error))
     for source, names in ((all_kernels(), NAMES), (floats_source(), (NAME,))):

@@ -14,6 +14,8 @@ from stoker.batch.slab import Layout, SlabPool
 from stoker.device.torch_output import CudaOutput
 from stoker.source.chunk import FieldSpec
 
+from .emulated_cuda import Module
+
 BIG = 1 << 20
 
 
@@ -38,7 +40,7 @@ class Cudart:
 
 def output_with(cudart: Cudart) -> CudaOutput:
     cuda = SimpleNamespace(Stream=lambda device: None, device=lambda device: nullcontext(), cudart=lambda: cudart)
-    return CudaOutput(SimpleNamespace(cuda=cuda, zeros=lambda *args, **options: None), "cuda:0")
+    return CudaOutput(Module(cuda=cuda, zeros=lambda *args, **options: None), "cuda:0")
 
 
 class Tensor:

@@ -18,7 +18,7 @@ from stoker.errors import BatchError, ConfigError
 from stoker.image import RandomResizedCrop
 
 from ..loader.runs import PIPELINES, SINGLES, epochs_of, feed_hash, numbers, tokens
-from .emulated_cuda import EmulatedCuda, EmulatedCudaOutput, EmulatedStream
+from .emulated_cuda import EmulatedCuda, EmulatedCudaOutput, EmulatedStream, Module
 from .emulated_cuda import recorded as recorded
 from .emulated_gpu import driver_library as driver_library
 from .emulated_gpu import emulated as emulated
@@ -197,7 +197,7 @@ def test_pinned_memory_is_the_hosts_whatever_the_default_device_is() -> None:
         assert pin_memory  # which takes a GPU
         return torch.empty(*arguments, **options)
 
-    emulated = SimpleNamespace(cuda=EmulatedCuda(), empty=empty, uint8=torch.uint8)
+    emulated = Module(cuda=EmulatedCuda(), empty=empty, uint8=torch.uint8)
     torch.set_default_device("meta")
     try:
         memory = torch_output.CudaOutput(emulated, torch.device("cpu")).allocate(8)
@@ -228,7 +228,7 @@ def torch_memory() -> tuple[torch_output.TorchMemory, QueuedStream]:
 
     cuda = SimpleNamespace(Stream=lambda device: stream, stream=lambda stream: nullcontext())
     names = ("uint8", "float32", "from_numpy", "inference_mode")
-    emulated = SimpleNamespace(cuda=cuda, empty=empty, **{name: getattr(torch, name) for name in names})
+    emulated = Module(cuda=cuda, empty=empty, **{name: getattr(torch, name) for name in names})
     return torch_output.TorchMemory(emulated, torch.device("cpu"), lambda nbytes: np.empty(nbytes, np.uint8)), stream
 
 
@@ -273,6 +273,18 @@ def test_a_loader_stays_on_the_gpu_that_was_the_current_one_when_it_was_made(
     memory = output.device_memory()
     assert memory is not None and memory.ordinal == number
     assert output._device == memory._stream == torch.device("cuda", number)  # type: ignore[attr-defined]
+
+
+def test_memory_that_closed_loaders_leave_to_torch_is_of_use_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch gives what was freed only to the stream that had it."""
+    gpus, made = TwoGpus(), []
+    gpus.cuda.Stream = lambda device: made.append(device) or object()
+    monkeypatch.setattr(torch_output, "needed", lambda *names: gpus)
+    outputs = [torch_output.choose_torch_output(f"cuda:{number}") for number in (0, 1, 0, 0)]
+    copies = [output._stream for output in outputs]  # type: ignore[attr-defined]
+    memory = [output.device_memory()._stream for output in outputs]  # type: ignore[union-attr]
+    assert [copies.index(each) for each in copies] == [memory.index(each) for each in memory] == [0, 1, 0, 0]
+    assert not set(copies) & set(memory) and len(made) == 4
 
 
 def test_a_gpu_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""The CUDA driver by ctypes: modules, launches, copies and events on streams of low priority, in the context that torch uses.
+"""The CUDA driver by ctypes: modules, launches, copies and events on streams of the lowest priority, in the context torch uses.
 
 Every call's status is checked in one place, and an error has the driver's own name for it and what to do. Memory is not made
 here: whoever hands batches over makes it (`torch_output.py`).
@@ -34,6 +34,7 @@ _OUT = c_void_p  # where an answer is written
 Kernel = c_void_p
 _SIGNATURES: dict[str, list[Any]] = {
     "cuInit": [c_uint],
+    "cuDriverGetVersion": [_OUT],
     "cuDeviceGet": [_OUT, c_int],
     "cuDeviceGetAttribute": [_OUT, c_int, c_int],
     "cuDevicePrimaryCtxRetain": [_OUT, c_int],
@@ -93,7 +94,10 @@ class Driver:
         #: whether many copies can be queued by one call
         self.copies_batches = hasattr(self._waiting, _BATCH_COPY)
         self._call("cuInit", 0)
-        device, context = c_int(), c_void_p()
+        version, device, context = c_int(), c_int(), c_void_p()
+        self._call("cuDriverGetVersion", byref(version))
+        #: the release of CUDA that it is of, as in 12
+        self.release = version.value // 1000
         self._call("cuDeviceGet", byref(device), ordinal)
         self._call("cuDevicePrimaryCtxRetain", byref(context), device)
         self._context, self._device = context, device
@@ -143,7 +147,7 @@ class Driver:
         self._call("cuLaunchKernel", function, grid, 1, 1, block, 1, 1, 0, stream, parameters, None)
 
     def stream(self) -> DeviceStream:
-        """A new stream of the lowest priority."""
+        """A new stream of the lowest priority, which torch's default stream has too: nothing goes below that."""
         return DeviceStream(self)
 
     def _attribute(self, which: int) -> int:

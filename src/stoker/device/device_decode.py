@@ -195,7 +195,9 @@ class DeviceDecoding:
     def made(self, make: Callable[[], Any]) -> Any:
         """Memory for loads; raises a DeviceError where there is not enough."""
         try:
-            return make()
+            # Once more: torch may leave the context of another device in its place, and the caller goes on in this one.
+            with self.driver.current():
+                return make()
         except (RuntimeError, MemoryError) as error:
             raise DeviceError(
                 f"there is no memory for decoding on the device ({self.size}; {message_of(error).splitlines()[0]}); use less, "
@@ -203,9 +205,8 @@ class DeviceDecoding:
             ) from error
 
     def close(self) -> None:
-        """Let go of what nobody uses: workers that are still in a task hold what they need."""
-        self._rooms.clear()
-        self.streams.clear()
+        """Let go of what nobody uses: workers that are still in a task hold what they need, and what they give back goes, too."""
+        self._rooms, self.streams = deque(maxlen=0), deque(maxlen=0)
         if self.kept is not None:
             self.kept = None
             with self.driver.current():

@@ -14,6 +14,7 @@ import logging
 import os
 from collections.abc import Iterator, Sequence
 from ctypes import byref, c_char_p, c_int, c_size_t, c_void_p
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,10 +49,10 @@ _SIGNATURES: dict[str, list[Any]] = {
 
 
 class Compiler:
-    """NVRTC."""
+    """NVRTC, for a driver of this release of CUDA: an older driver does not accept what a newer release compiles."""
 
-    def __init__(self) -> None:
-        self._library = _load()
+    def __init__(self, release: int) -> None:
+        self._library = _load(release)
         major, minor = c_int(), c_int()
         self._call("nvrtcVersion", byref(major), byref(minor))
         self.version = major.value, minor.value
@@ -101,12 +102,12 @@ class Compiler:
             raise DeviceError(f"{name}: {told or f'error {status}'}; update NVRTC (it comes with torch), or use decode_on='cpu'")
 
 
-def compiled(source: str, options: tuple[str, ...], capability: tuple[int, int], *, again: bool = False) -> bytes:
+def compiled(source: str, options: tuple[str, ...], capability: tuple[int, int], release: int, *, again: bool = False) -> bytes:
     """A module for a device of this compute capability: from the cache, or compiled now, which takes some seconds.
 
-    `again`: what is in the cache was not accepted.
+    `release` is that of the driver. `again`: what is in the cache was not accepted.
     """
-    compiler = Compiler()
+    compiler = Compiler(release)
     target = compiler.target(capability)
     about = repr((target, options, compiler.version, source))
     path = cache_home() / "kernels" / f"{hashlib.sha256(about.encode()).hexdigest()}.bin"
@@ -121,11 +122,11 @@ def load_kernels(driver: Driver, source: str, options: tuple[str, ...], names: S
     """These kernels of a source on a device, compiled at first use; once for each device of a process."""
     found = driver.kernels.get(source)
     if found is None:
-        image = compiled(source, options, driver.capability)
+        image = compiled(source, options, driver.capability, driver.release)
         try:
             found = driver.functions(image, names)
         except DeviceError:  # perhaps what was kept is of no use with this driver
-            found = driver.functions(compiled(source, options, driver.capability, again=True), names)
+            found = driver.functions(compiled(source, options, driver.capability, driver.release, again=True), names)
         driver.kernels[source] = found
     return found
 
@@ -150,9 +151,9 @@ def _write(path: Path, image: bytes) -> None:
         _log.info("compiled kernels are not kept, and every process compiles them: %s", message_of(error))
 
 
-def _load() -> ctypes.CDLL:
+def _load(release: int) -> ctypes.CDLL:
     tried = []
-    for name in _candidates():
+    for name in _candidates(release):
         try:
             library = ctypes.CDLL(name)
             for function, argtypes in _SIGNATURES.items():
@@ -163,15 +164,23 @@ def _load() -> ctypes.CDLL:
             tried.append(str(error))
         else:
             return library
+    package = "nvidia-cuda-nvrtc" if release >= 13 else f"nvidia-cuda-nvrtc-cu{release}"
     raise DeviceError(
-        f"NVRTC, which compiles the kernels, was not found ({'; '.join(tried[-2:])}); install it with `pip install "
-        "nvidia-cuda-nvrtc`, or a torch for CUDA, which brings it, or use decode_on='cpu'"
+        f"NVRTC, which compiles the kernels, was not found ({'; '.join(tried[-2:])}); install it with `pip install {package}`, "
+        "or a torch for CUDA, which brings it, or use decode_on='cpu'"
     )
 
 
-def _candidates() -> Iterator[str]:
-    """Libraries to try: those of NVIDIA's wheels, the newest first, and those that the system finds."""
+def _candidates(release: int) -> Iterator[str]:
+    """Libraries to try: those of NVIDIA's wheels, then the system's; of each first the newest that the driver can follow."""
     spec = importlib.util.find_spec("nvidia")
     for folder in spec.submodule_search_locations or () if spec is not None else ():
-        yield from map(str, sorted(Path(folder).glob(WHEELS), key=lambda path: path.name, reverse=True))
-    yield from NAMES
+        yield from sorted(map(str, Path(folder).glob(WHEELS)), key=partial(_rank, release))
+    yield from sorted(NAMES, key=partial(_rank, release))
+
+
+def _rank(release: int, name: str) -> tuple[int, int]:
+    """The lowest is tried first: what the driver can follow, then what is newer, then what does not say its release."""
+    suffix = name.rpartition(".")[2]
+    own = int(suffix) if suffix.isdigit() else 0
+    return (0, -own) if 0 < own <= release else (1, own) if own else (2, 0)

@@ -8,7 +8,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -61,6 +61,16 @@ def choose_torch_output(device: Any) -> Output:
     return CudaOutput(torch, torch.device("cuda", index))
 
 
+@cache
+def _stream_for(purpose: str, torch: Any, device: Any, process: int) -> Any:
+    """The stream of a device for one purpose, of all loaders of a process.
+
+    Torch's allocator keeps memory that was freed for the stream that had it: with streams of its own, a loader could not use what
+    closed ones have left.
+    """
+    return torch.cuda.Stream(device)
+
+
 class TorchOutput(Output):
     """Tensors that share the slab's memory and keep its lease: it is not used again while one of them lives."""
 
@@ -90,7 +100,7 @@ class CudaOutput(TorchOutput):
 
     def __init__(self, torch: Any, device: Any) -> None:
         super().__init__(torch, device)
-        self._stream = torch.cuda.Stream(device)
+        self._stream = _stream_for("copies", torch, device, os.getpid())
         self._copying: deque[tuple[Any, NamedValues]] = deque()
         finished = weakref.finalize(self, _finish, self._copying, os.getpid())  # then their memory is anybody's
         finished.atexit = False
@@ -203,7 +213,7 @@ class TorchMemory:
     def __init__(self, torch: Any, device: Any, pinned: Callable[[int], NDArray[np.uint8]]) -> None:
         self._torch, self._device, self.pinned = torch, device, pinned
         self.ordinal: int = device.index
-        self._stream = torch.cuda.Stream(device)
+        self._stream = _stream_for("memory", torch, device, os.getpid())
 
     def rows(self, shape: tuple[int, ...], dtype: str) -> Any:
         torch = self._torch

@@ -101,13 +101,17 @@ SHARE int32_t add_high(uint32_t halves, uint32_t bytes, int32_t sum) {
 #define LEAST(at, value) (*(at) = *(at) < (value) ? *(at) : (value))
 #define RAISE(at) (*(at) = 1)
 #endif
+#if !defined(ALIGNED) /* tests see whether an address is one that a device can load so many bytes from at once */
+#define ALIGNED(address, bytes) ((void)0)
+#endif
 #define ROLLED
 
 typedef struct {
-  uint32_t words[4];
+  _Alignas(16) uint32_t words[4];
 } quad;
 
 SHARE void load128(const void *from, uint32_t to[4]) {
+  ALIGNED(from, 16);
   memcpy(to, from, 16);
 }
 
@@ -124,18 +128,22 @@ SHARE int32_t lowest_bit(uint32_t bits) {
 
 SHARE uint32_t load32(const void *from) {
   uint32_t value;
+  ALIGNED(from, 4);
   memcpy(&value, from, sizeof value);
   return value;
 }
 SHARE uint64_t load64(const void *from) {
   uint64_t value;
+  ALIGNED(from, 8);
   memcpy(&value, from, sizeof value);
   return value;
 }
 SHARE void store64(void *to, uint64_t value) {
+  ALIGNED(to, 8);
   memcpy(to, &value, sizeof value);
 }
 SHARE void store32(void *to, uint32_t value) {
+  ALIGNED(to, 4);
   memcpy(to, &value, sizeof value);
 }
 
