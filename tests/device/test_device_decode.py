@@ -965,7 +965,7 @@ def test_closed_in_the_middle_of_an_epoch_nothing_is_left(emulated: Emulation, p
 
 def test_what_a_worker_gives_back_after_its_loader_was_closed_is_not_kept(emulated: Emulation, photos: Path) -> None:
     with crops(photos, 4).loader(device="cuda", decode_on="cuda", threads=2) as loader:
-        device = loader._decoding.device
+        device = loader._machinery.decoding.device
         assert device is not None
         with device.room() as room:
             stream = device.take_stream()
