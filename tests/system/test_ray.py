@@ -11,6 +11,7 @@ import os
 import secrets
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -151,8 +152,25 @@ def test_what_makes_no_sense_is_refused() -> None:
         numbers().batch(8).loader(ray_address="a:1")
     with pytest.raises(ConfigError, match=r"'ray://a:1' is not the address of a Ray cluster.*submit the program as a job"):
         numbers().batch(8).loader(executor="ray", ray_address="ray://a:1")
+    with pytest.raises(ConfigError, match=r"'10.0.0.1' is not the address of a Ray cluster.*use host:port"):
+        numbers().batch(8).loader(executor="ray", ray_address="10.0.0.1")
     with pytest.raises(ConfigError, match=r"cache\('memory'\) is the memory of one machine"):
         numbers().map(x=slow).cache("memory").batch(8).loader(executor="ray")
+
+
+@pytest.mark.parametrize("named_by", ["argument", "RAY_ADDRESS"])
+def test_a_cluster_where_nobody_listens_is_an_error_at_once(named_by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and does not listen
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        if named_by == "RAY_ADDRESS":
+            monkeypatch.setenv("RAY_ADDRESS", address)
+        given = address if named_by == "argument" else None
+        run = run_python(f"from tests.loader.runs import *; numbers().batch(8).loader(executor='ray', ray_address={given!r})")
+    told = run.stderr.splitlines()[-1]
+    assert f"the Ray cluster {address} cannot be reached: " in told and told.endswith("that `ray start` runs there")
+    assert (f"with RAY_ADDRESS={address}: " in told) == (named_by == "RAY_ADDRESS")
 
 
 # ---- commands ---------------------------------------------------------------------------------------------------------------
