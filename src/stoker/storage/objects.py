@@ -53,14 +53,15 @@ _MOST_DOUBTS = 3
 _STATUS = re.compile(r"status code: (\d{3})\b")
 #: exceptions of obstore -> the status they stand for
 _STATUSES = {"UnauthenticatedError": 401, "PermissionDeniedError": 403, "PreconditionError": 412, "NotModifiedError": 304}
-#: what a text of obstore holds -> what it means
+#: what a text of obstore holds -> what it means, what to do, and how many attempts are worth it
 _MEANINGS = (
-    ("169.254.169.254", "no credentials were found; set them as obstore reads them (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "
-     "GOOGLE_SERVICE_ACCOUNT, AZURE_STORAGE_ACCOUNT_NAME), or for public data AWS_SKIP_SIGNATURE=true and its like", 2),
-    ("metadata.google.internal", "no credentials were found; set GOOGLE_SERVICE_ACCOUNT, or GOOGLE_SKIP_SIGNATURE=true", 2),
-    ("incorrectly configured region", "the bucket is in another region; set AWS_REGION", 1),
-    ("BadScheme", "the endpoint is http:// and that is not allowed; set AWS_ALLOW_HTTP=true if it is meant", 1),
-    ("non-partial response", "the server cannot send a part of a file; read it from another server", 1),
+    ("169.254.169.254", "no credentials were found",
+     "set them as obstore reads them (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, GOOGLE_SERVICE_ACCOUNT, "
+     "AZURE_STORAGE_ACCOUNT_NAME), or for public data AWS_SKIP_SIGNATURE=true and its like", 2),
+    ("metadata.google.internal", "no credentials were found", "set GOOGLE_SERVICE_ACCOUNT, or GOOGLE_SKIP_SIGNATURE=true", 2),
+    ("incorrectly configured region", "the bucket is in another region", "set AWS_REGION", 1),
+    ("BadScheme", "the endpoint is http:// and that is not allowed", "set AWS_ALLOW_HTTP=true if it is meant", 1),
+    ("non-partial response", "the server cannot send a part of a file", "read it from another server", 1),
 )  # fmt: skip
 
 
@@ -80,9 +81,12 @@ class ObjectRemote(Remote):
             raise ConfigError(
                 f"a URL that begins with {scheme}:// must be {scheme}://bucket/key, without name, password or query"
             )
-        if key[0] == "/" or key[-1] == "/":
-            # obstore would read the object whose name is what lies between them.
-            raise ConfigError(f"{self.url}: names of objects that begin or end with '/' are not supported; rename the object")
+        if not {"", ".", ".."}.isdisjoint(key.split("/")):
+            # obstore refuses such a name, or reads the object whose name is the rest of it.
+            raise ConfigError(
+                f"{self.url}: names of objects that begin or end with '/', or hold '//', '/./' or '/../', are not supported; "
+                "check for a '/' too many, or rename the object"
+            )
         _obstore(scheme)  # said now, if it is missing
         self.name = self.url.rpartition("/")[2]
         self._scheme, self._bucket, self._key = scheme, bucket, key
@@ -311,9 +315,9 @@ def _fault_of(error: BaseException) -> RemoteFault:
     text, kind = str(error), type(error).__name__
     if isinstance(error, FileNotFoundError):
         return refused(404)
-    for sign, why, tries in _MEANINGS:
+    for sign, why, remedy, tries in _MEANINGS:
         if sign in text:
-            return RemoteFault(why, again=tries > 1, tries=tries)
+            return RemoteFault(why, again=tries > 1, tries=tries, remedy=remedy)
     found = _STATUS.search(text)
     if kind in _STATUSES or found:
         return refused(_STATUSES.get(kind) or int(found[1] if found else 0))
