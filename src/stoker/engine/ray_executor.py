@@ -351,7 +351,7 @@ class RayExecutor(Executor):
                 return
             self._home = self._home or ThreadExecutor(1, self._make_scratch)
             line = self._home.channel(channel.work, _HomeOutlet(channel, self._home_done))
-            self._at_home += 1
+            self._at_home += len(tasks)
             line.submit(tasks, first=True)
 
     def _hand_out(self) -> None:
@@ -560,7 +560,6 @@ class _HomeOutlet:
     def put(self, outcomes: list[Outcome[Any, Any]]) -> None:
         for outcome in outcomes:
             self._channel.answer(outcome)
-        if outcomes:
             self._done.put(None)
 
 
