@@ -20,13 +20,14 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import psutil
 import pytest
 
 import stoker
+from stoker.engine import ray_executor
 from stoker.errors import ConfigError, SourceEmpty, WorkerError
 from stoker.image import RandomResizedCrop
 from stoker.pack.jobs.convert import Conversion
@@ -136,6 +137,21 @@ def until_ended(pid: int, all_of: set[int]) -> bool:
     """Whether it is this one of several that has ended, as one of them will."""
     until(lambda: any(ended(each) for each in all_of))
     return ended(pid)
+
+
+def test_workers_with_nothing_to_do_are_let_go_and_first_those_that_ask_for_machines(
+    cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_executor, "_IDLE_S", 0.2)
+    monkeypatch.setattr(ray_executor, "_CLUSTER_S", 0.1)
+    with numbers(100_000).batch(8).loader(executor="ray", processes=2) as loader:  # on a cluster of one core
+        batches, executor = iter(loader), cast(Any, loader._executor)
+        next(batches)
+        [placed] = [pid for pid in executor.processes if pid]
+        until(lambda: next(batches) is not None and len(executor.processes) == 1)
+        for _ in range(20):
+            next(batches)
+            assert executor.processes == [placed], "the loop does not wait, so none is started again"
 
 
 def test_a_cluster_that_was_there_before_is_used_and_left_as_it_was(cluster: Any) -> None:
