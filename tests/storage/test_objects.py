@@ -458,7 +458,8 @@ def test_many_objects_have_their_warnings_once_and_by_their_own_names(
     ("name", "value", "why"),
     [
         ("AWS_SKIP_SIGNATURE", "canary", "obstore cannot use its configuration; check the variables that begin with AWS_$"),
-        ("AWS_ENDPOINT_URL", "canary", "obstore failed "),
+        ("AWS_ENDPOINT_URL", "canary", "the variable AWS_ENDPOINT_URL is not a URL; write http://"),
+        ("AWS_ENDPOINT_URL", "http://canary canary", "obstore "),
     ],
 )
 def test_a_configuration_that_cannot_be_used_is_not_tried_again(
@@ -523,6 +524,23 @@ def test_each_error_has_one_remedy(scripted: Server, monkeypatch: pytest.MonkeyP
     no_answer = objects._fault_of(OSError("error sending request for url (http://169.254.169.254/latest/api/token)"))
     said = str(error_of(ObjectRemote("s3://bucket/dir/a.tar"), no_answer))
     assert re.search(r"a\.tar: no credentials were found; set them as obstore reads them [^;]*$", said)
+
+
+@pytest.mark.parametrize("name", ["AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AWS_ENDPOINT_URL_S3"])
+def test_an_endpoint_that_is_no_url_is_named(name: str, scripted: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, "localhost:9000")
+    with pytest.raises(
+        RemoteError, match=rf"a\.tar: the variable {name} is not a URL; write http:// or https:// before the host"
+    ):
+        opened("s3://bucket/dir/a.tar", Patience()).stat()
+
+
+def test_where_nobody_listens_at_an_endpoint_the_remedy_says_where_to_look(
+    quick: Patience, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment(monkeypatch, "http://127.0.0.1:1")
+    with pytest.raises(RemoteError, match=r"the connection failed; gave up .*; check the network, and the address of the server"):
+        opened("s3://bucket/dir/a.tar", quick).stat()
 
 
 # ---- names, and what is missing ----------------------------------------------------------------------------------------------

@@ -44,6 +44,8 @@ STORES = {"s3": "S3Store", "gs": "GCSStore", "az": "AzureStore"}
 _VARIABLES = {"s3": "AWS_", "gs": "GOOGLE_", "az": "AZURE_"}
 #: what is configured for obstore alone, and that nothing is to be signed
 _UNSIGNED = ("SKIP_SIGNATURE", "PROXY_URL", "PROXY_CA_CERTIFICATE", "ALLOW_INVALID_CERTIFICATES")
+#: the variables among them with the address of a server, and how that has to begin
+_ENDPOINT, _HTTP = re.compile(r"_ENDPOINT(_URL(_S3)?)?$|_BASE_URL$"), re.compile(r"https?://[^/]", re.IGNORECASE)
 _OFF = ("", "0", "false", "off", "no", "n")
 #: how long a signed URL is valid. It is used for half of that, so that clocks may differ; where one does not work, obstore reads
 #: the object for as long
@@ -222,6 +224,7 @@ class _ObjectStore:
     def __init__(self, scheme: str, bucket: str, patience: Patience) -> None:
         self.process, self._url = os.getpid(), f"{scheme}://{bucket}"
         self.api = _obstore(scheme)
+        _check_endpoint(_VARIABLES[scheme])
         # Not `client_options`: they would replace what the environment says, AWS_ALLOW_HTTP among it.
         config = {
             "connect_timeout": f"{round(patience.connect_s * 1000)}ms",
@@ -257,6 +260,14 @@ class _ObjectStore:
             if not self.doubts:
                 self.unsigned_until = time.monotonic() + _SIGNED_S / 2
                 _log.info("%s: signed URLs do not work now; obstore reads, which takes more processor time", self._url)
+
+
+def _check_endpoint(variables: str) -> None:
+    """Raise where a variable with the address of a server is not a URL: obstore would panic, and print its stack."""
+    for name, value in os.environ.items():
+        if name.startswith(variables) and _ENDPOINT.search(name) and value and not _HTTP.match(value):
+            remedy = "write http:// or https:// before the host, as in http://127.0.0.1:9000"
+            raise RemoteFault(f"the variable {name} is not a URL", again=False, remedy=remedy)
 
 
 _stores: weakref.WeakValueDictionary[tuple[str, str, Patience], _ObjectStore] = weakref.WeakValueDictionary()
@@ -328,4 +339,6 @@ def _fault_of(error: BaseException) -> RemoteFault:
     if not type(error).__module__.startswith("obstore") and not isinstance(error, OSError):
         return RemoteFault(f"obstore failed ({kind})", again=False)
     waited = re.search(r"source: TimedOut|kind: Timeout|operation timed out", text)
-    return RemoteFault("nothing came in time", late=True) if waited else RemoteFault("the connection failed")
+    if waited:
+        return RemoteFault("nothing came in time", late=True)
+    return RemoteFault("the connection failed", remedy="check the network, and the address of the server if you have set one")
