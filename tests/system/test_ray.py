@@ -154,6 +154,20 @@ def test_workers_with_nothing_to_do_are_let_go_and_first_those_that_ask_for_mach
             assert executor.processes == [placed], "the loop does not wait, so none is started again"
 
 
+def test_a_cluster_that_ends_meanwhile_is_named(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def wait(*_: Any, **__: Any) -> None:
+        raise OSError("Connection reset by peer")  # as Ray says it
+
+    with numbers(100_000).batch(8).loader(executor="ray", processes=1) as loader:
+        next(batches := iter(loader))
+        with (
+            monkeypatch.context() as gone,
+            pytest.raises(ConfigError, match="no longer reachable: Connection reset by peer; loader"),
+        ):
+            gone.setattr(ray, "wait", wait)
+            [*batches]
+
+
 def test_a_cluster_that_was_there_before_is_used_and_left_as_it_was(cluster: Any) -> None:
     pipeline = PIPELINES["blend behind filter"](7)
     given = {"executor": "ray", "ray_address": cluster.address, "processes": 1}

@@ -438,7 +438,7 @@ class RayExecutor(Executor):
                         begun = time.monotonic()
                         self._receive(0.0 if until() else max(0.0, deadline - begun))
                         self._short_s = self._short_s + time.monotonic() - begun if self._queue else 0.0
-                except (self._errors.RaySystemError, ConnectionError) as error:
+                except (self._errors.RaySystemError, OSError) as error:
                     self._broken = f"the Ray cluster is no longer reachable: {_last_line(error)}"
                 if self._broken is not None:
                     raise ConfigError(f"{self._call}: {self._broken}; loader(executor='processes') runs on this machine alone")
