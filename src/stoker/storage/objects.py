@@ -239,8 +239,8 @@ class _ObjectStore:
         except RemoteFault as fault:
             if not fault.again:
                 raise
-            why = f"obstore cannot use its configuration; check the variables that begin with {_VARIABLES[scheme]}"
-            raise RemoteFault(why, again=False) from None  # it has asked nobody yet
+            remedy = f"check the variables that begin with {_VARIABLES[scheme]}"
+            raise RemoteFault("obstore cannot use its configuration", again=False, remedy=remedy) from None  # it asked nobody yet
         #: reads so far for which a signed URL was no use; None: one worked, so they work here
         self.doubts: int | None = 0
         #: until then, by the monotonic clock, none is signed
@@ -281,10 +281,8 @@ def _store_of(scheme: str, bucket: str, patience: Patience) -> _ObjectStore:
     with _stores_lock:
         if _runs_in not in (None, os.getpid()):
             # Seen: the first request in such a child never returns.
-            why = (
-                "object stores cannot be read in a process forked after they were read in its parent; start workers with 'spawn'"
-            )
-            raise RemoteFault(why, again=False)
+            why = "object stores cannot be read in a process forked after they were read in its parent"
+            raise RemoteFault(why, again=False, remedy="start workers with 'spawn' or 'forkserver'")
         store = _stores.get((scheme, bucket, patience))
         if store is None:
             store = _stores[scheme, bucket, patience] = _ObjectStore(scheme, bucket, patience)
@@ -333,7 +331,7 @@ def _fault_of(error: BaseException) -> RemoteFault:
     if kind in _STATUSES or found:
         return refused(_STATUSES.get(kind) or int(found[1] if found else 0))
     if kind == "UnknownConfigurationKeyError":
-        return RemoteFault("this obstore is too old, 0.11 is needed: pip install --upgrade 'stoker[remote]'", again=False)
+        return RemoteFault("obstore is older than 0.11", again=False, remedy="pip install --upgrade 'stoker[remote]'")
     if isinstance(error, ValueError) or kind in ("InvalidPathError", "NotSupportedError"):
         return RemoteFault("obstore cannot use this name or configuration", again=False)
     if not type(error).__module__.startswith("obstore") and not isinstance(error, OSError):
