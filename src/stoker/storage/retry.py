@@ -255,7 +255,7 @@ def error_of(remote: Remote, fault: RemoteFault, place: str = "", tried: str = "
 _REMEDIES = {
     400: "check the URL, and that credentials for a limited time have not expired",
     401: "use credentials that may read it",
-    403: "check the spelling, that the credentials may read it, and that a signed URL has not expired",
+    403: "check the spelling, that the credentials may read it, that a signed URL has not expired, and this machine's clock",
     404: "it was there before; put it back",
     407: "put name and password into the proxy's URL: http_proxy or https_proxy=http://name:password@host:port",
     429: "the server wants fewer requests: read with fewer threads, or through a cache",
