@@ -165,7 +165,7 @@ def test_a_worker_holds_nothing_of_a_task_when_it_hands_it_over() -> None:
 
 def test_a_task_that_took_long_is_handed_over_before_the_next_of_its_group(monkeypatch: pytest.MonkeyPatch) -> None:
     """Or a watchdog takes two tasks that wait for the same silent server for one that hangs."""
-    monkeypatch.setattr(threads, "_LONG_S", -1.0)
+    monkeypatch.setattr(threads, "LONG_S", -1.0)
     executor, release = ThreadExecutor(1, Scratch), threading.Event()
     try:
 

@@ -28,6 +28,8 @@ import pytest
 
 import stoker
 from stoker.engine import ray_executor
+from stoker.engine.executor import Task
+from stoker.engine.run_task import LONG_S
 from stoker.errors import ConfigError, SourceEmpty, WorkerError
 from stoker.image import RandomResizedCrop
 from stoker.pack.jobs.convert import Conversion
@@ -152,6 +154,28 @@ def test_workers_with_nothing_to_do_are_let_go_and_first_those_that_ask_for_mach
         for _ in range(20):
             next(batches)
             assert executor.processes == [placed], "the loop does not wait, so none is started again"
+
+
+def long_or_until_there(path: str, _: Any) -> str:
+    """A task that takes long; with a path, it takes until something is there."""
+    time.sleep(2 * LONG_S)
+    deadline = time.monotonic() + DEADLINE_S
+    while path and not Path(path).exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return path
+
+
+def test_a_task_that_took_long_comes_before_the_next_of_its_group_is_done(cluster: Any, tmp_path: Path) -> None:
+    with numbers().batch(8).loader(executor="ray", processes=1) as loader:
+        channel: Any = loader._executor.channel(long_or_until_there)
+        paths = ["", str(tmp_path / "there"), ""]
+        channel.submit([Task(0, number, path) for number, path in enumerate(paths)])
+        came: list[str] = []
+        until(lambda: came.extend(outcome.result for outcome in channel.collect(0.1)) or came)
+        assert came == paths[:1]
+        Path(paths[1]).touch()
+        until(lambda: came.extend(outcome.result for outcome in channel.collect(0.1)) or len(came) == 3)
+        assert came == paths
 
 
 def test_a_cluster_that_ends_meanwhile_is_named(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:

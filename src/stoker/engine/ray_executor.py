@@ -522,6 +522,8 @@ class RayExecutor(Executor):
                     target[...] = array
             times = start_s + actor.shift_s, stop_s + actor.shift_s, cpu_s
             group.channel.answer(Outcome(task, result, fault, lost, NOT_BEGUN, "", *times, actor.number))
+        if not group.channel.cancelled and (left := dict([*group.tasks.items()][len(told) :])):
+            self._queue.appendleft(_Group(group.channel, left))  # one took long, and they were not begun
 
 
 class _RayChannel(Channel[C, R]):

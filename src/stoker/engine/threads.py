@@ -24,11 +24,9 @@ from typing import Any, Protocol, TypeVar
 from ..errors import ConfigError
 from .daemons import Daemons
 from .executor import Channel, Executor, Outcome, Task, TaskWork
-from .run_task import run_task
+from .run_task import LONG_S, run_task
 
 _CLOSE_S = 1.0
-#: a task that takes longer is handed over at once, and not with the others that were handed out with it
-_LONG_S = 0.1
 C = TypeVar("C")
 R = TypeVar("R")
 _Group = tuple["_ThreadChannel[Any, Any]", list[Task[Any]]]
@@ -200,7 +198,7 @@ def _work(seat: _Seat, tasks: _TaskQueue, make_scratch: Callable[[], Any]) -> No
             outcome = run_task(channel.work, seat.task, scratch, seat.number)
             outcomes.append(outcome)
             took_s, outcome = outcome.stop_s - outcome.start_s, None  # type: ignore[assignment]
-            if group and took_s > _LONG_S:
+            if group and took_s > LONG_S:
                 # The next may take as long, as where a server is silent: what is done does not wait for that.
                 handed, outcomes, seat.task = [outcomes], [], None
                 done.put(handed.pop())
