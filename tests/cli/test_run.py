@@ -107,6 +107,7 @@ def test_ctrl_c_while_it_is_watched_leaves_the_terminal_clean(module: Path) -> N
         ("{file}", "MODULE:PIPELINE"),
         ("no_such_module:train", "no_such_module"),
         ("no_such_file.py:train", "no_such_file.py"),
+        ("first.ipynb:train", "first.ipynb: a notebook cannot be imported; write its pipeline to a file"),
     ],
 )
 def test_a_name_that_gives_no_pipeline_is_wrong_usage(stoker: Any, module: Path, name: str, told: str) -> None:

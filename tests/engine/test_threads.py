@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from stoker.engine import threads
 from stoker.engine.executor import Channel, Outcome, Task
 from stoker.engine.inline import InlineExecutor
 from stoker.engine.run_task import presentable
@@ -159,6 +160,31 @@ def test_a_worker_holds_nothing_of_a_task_when_it_hands_it_over() -> None:
         # Without GIL, what another thread has made is freed when that thread comes by: of contents nothing can be said here.
         assert gone == [True] * 4 if GIL else gone[1::2] == [True] * 2
     finally:
+        executor.close()
+
+
+def test_a_task_that_took_long_is_handed_over_before_the_next_of_its_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or a watchdog takes two tasks that wait for the same silent server for one that hangs."""
+    monkeypatch.setattr(threads, "LONG_S", -1.0)
+    executor, release = ThreadExecutor(1, Scratch), threading.Event()
+    try:
+
+        def work(content: frozenset[int], _: Any) -> set[int]:
+            assert content == {0} or release.wait(30)
+            return set(content)
+
+        channel = executor.channel(work)
+        contents = [frozenset([number]) for number in range(3)]
+        held = [weakref.ref(content) for content in contents]
+        channel.submit([Task(0, number, contents.pop(0)) for number in range(3)])
+        first = wait_for(channel, 1)
+        assert [outcome.result for outcome in first] == [{0}]
+        first.clear()
+        assert held[0]() is None or not GIL, "and nothing of it stays with the worker"
+        release.set()
+        assert [outcome.result for outcome in wait_for(channel, 2)] == [{1}, {2}]
+    finally:
+        release.set()
         executor.close()
 
 

@@ -184,6 +184,14 @@ def test_home_and_worker_share_the_work() -> None:
         assert loader.stats().cores == core_share().threads, "it is on this machine, whose cores are counted already"
 
 
+def test_who_waits_for_workers_before_the_first_batch_sees_them_come() -> None:
+    pipeline = numbers().batch(7)
+    with pipeline.loader(workers_at=HERE) as loader:
+        assert (loader.stats().executor.remote, loader.stats().executor.remote_threads) == (0, 0)
+        with serving(pipeline, loader, threads=3):
+            assert (loader.stats().executor.remote, loader.stats().executor.remote_threads) == (1, 3)
+
+
 def test_a_worker_on_another_machine_adds_its_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("stoker.remote.worker_service.sockets", SimpleNamespace(gethostname=lambda: "elsewhere"))
     pipeline = numbers().shuffle(seed=3).batch(7)

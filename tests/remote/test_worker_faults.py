@@ -257,7 +257,7 @@ def test_a_key_file_that_others_can_read_is_refused(tmp_path: Path) -> None:
     (tmp_path / "trainer.key").chmod(0o640)
     with pytest.raises(stoker.errors.ConfigError, match="chmod 600"):
         quick().loader(workers_at=HERE, worker_keys=tmp_path / "trainer.key")
-    with pytest.raises(stoker.errors.ConfigError, match="not the key file that is needed here"):
+    with pytest.raises(stoker.errors.ConfigError, match="needed here, that of the side which listens"):
         quick().loader(workers_at=HERE, worker_keys=tmp_path / "worker.key")
     with pytest.raises(stoker.errors.ConfigError, match="already exists"):
         make_keys(tmp_path, ["worker"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import pickle
 import random
+import re
 import sys
 import time
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ from stoker.storage.objects import ObjectRemote
 from stoker.storage.once import Once
 from stoker.storage.open import open_blob
 from stoker.storage.remote import RemoteBlob
-from stoker.storage.retry import Patience, RemoteFault
+from stoker.storage.retry import Patience, RemoteFault, error_of
 
 from .conftest import in_child
 from .s3 import S3Server
@@ -457,7 +458,8 @@ def test_many_objects_have_their_warnings_once_and_by_their_own_names(
     ("name", "value", "why"),
     [
         ("AWS_SKIP_SIGNATURE", "canary", "obstore cannot use its configuration; check the variables that begin with AWS_$"),
-        ("AWS_ENDPOINT_URL", "canary", "obstore failed "),
+        ("AWS_ENDPOINT_URL", "canary", "the variable AWS_ENDPOINT_URL is not a URL; write http://"),
+        ("AWS_ENDPOINT_URL", "http://canary canary", "obstore "),
     ],
 )
 def test_a_configuration_that_cannot_be_used_is_not_tried_again(
@@ -506,6 +508,41 @@ def test_no_message_shows_what_a_store_says_or_is_given(scripted: Server, caplog
     assert len(texts) >= 5 and "canary" not in "".join(texts) + caplog.text
 
 
+def test_each_error_has_one_remedy(scripted: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stores answer 400 where credentials for a limited time have expired."""
+    scripted.always("/bucket/dir/a.tar", Status(400))
+    with pytest.raises(
+        RemoteError, match=r"a\.tar: HTTP 400 Bad Request; check .* credentials for a limited time have not expired$"
+    ):
+        opened("s3://bucket/dir/a.tar", Patience()).stat()
+    objects._stores.clear()
+    monkeypatch.delenv("AWS_ALLOW_HTTP")
+    with pytest.raises(
+        RemoteError, match=r"a\.tar: the endpoint is http:// and that is not allowed; set AWS_ALLOW_HTTP=true[^;]*$"
+    ):
+        opened("s3://bucket/dir/a.tar", Patience()).stat()
+    no_answer = objects._fault_of(OSError("error sending request for url (http://169.254.169.254/latest/api/token)"))
+    said = str(error_of(ObjectRemote("s3://bucket/dir/a.tar"), no_answer))
+    assert re.search(r"a\.tar: no credentials were found; set them as obstore reads them [^;]*$", said)
+
+
+@pytest.mark.parametrize("name", ["AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AWS_ENDPOINT_URL_S3"])
+def test_an_endpoint_that_is_no_url_is_named(name: str, scripted: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, "localhost:9000")
+    with pytest.raises(
+        RemoteError, match=rf"a\.tar: the variable {name} is not a URL; write http:// or https:// before the host"
+    ):
+        opened("s3://bucket/dir/a.tar", Patience()).stat()
+
+
+def test_where_nobody_listens_at_an_endpoint_the_remedy_says_where_to_look(
+    quick: Patience, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment(monkeypatch, "http://127.0.0.1:1")
+    with pytest.raises(RemoteError, match=r"the connection failed; gave up .*; check the network, and the address of the server"):
+        opened("s3://bucket/dir/a.tar", quick).stat()
+
+
 # ---- names, and what is missing ----------------------------------------------------------------------------------------------
 
 
@@ -526,16 +563,16 @@ def test_a_url_that_names_no_object_is_refused_without_showing_it(url: str) -> N
     assert "canary" not in str(caught.value)
 
 
-@pytest.mark.parametrize("key", ["a//b.tar", "../b.tar", "a/../b.tar"])
+@pytest.mark.parametrize("key", ["a\tb.tar", "a\x01.tar"])
 def test_a_key_no_store_has_is_an_error(key: str, scripted: Server, quick: Patience) -> None:
     with pytest.raises(RemoteError, match="cannot use this name"):
         opened(f"s3://bucket/{key}", quick).stat()
     assert scripted.log == []
 
 
-@pytest.mark.parametrize("key", ["/a.tar", "a.tar/", "a/b/"])
-def test_a_key_that_obstore_would_take_for_another_is_refused(key: str) -> None:
-    with pytest.raises(ConfigError, match="begin or end with '/' are not supported"):
+@pytest.mark.parametrize("key", ["/a.tar", "a.tar/", "a/b/", "a//b.tar", "../b.tar", "a/../b.tar", "a/./b.tar"])
+def test_a_key_that_obstore_refuses_or_would_take_for_another_is_refused_with_a_remedy(key: str) -> None:
+    with pytest.raises(ConfigError, match=f"{re.escape(key)}: names .* are not supported; check for a '/' too many"):
         ObjectRemote(f"s3://bucket/{key}")
 
 
@@ -554,7 +591,7 @@ def test_a_forked_child_says_that_it_cannot_read_instead_of_waiting_for_ever(scr
         try:
             read(blob)
         except RemoteError as error:
-            return "start workers with 'spawn'" in str(error)
+            return str(error).endswith("; start workers with 'spawn' or 'forkserver'")
         return False
 
     assert in_child(refuses)

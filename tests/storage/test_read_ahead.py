@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import mmap
 import os
 import re
@@ -16,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import stoker
 from stoker.engine.background import Background
 from stoker.errors import RemoteError
 from stoker.kernel.file_reads import Arena, Buffers
@@ -23,6 +25,7 @@ from stoker.kernel.records import RecordTable
 from stoker.storage import read_ahead
 from stoker.storage.blob import Blob, Stat
 from stoker.storage.read_ahead import ReadAhead
+from stoker.storage.retry import Patience
 
 BLOCK = 4096
 
@@ -155,7 +158,10 @@ def test_a_block_that_cannot_be_had_leaves_its_records_to_be_read_one_by_one() -
         assert read(ahead, files, starts, stops) is not None, "but when more is foreseen"
 
 
-def test_what_nobody_foresaw_or_fetches_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("limit", ["_WAIT_S", "_SILENCE_S"])
+def test_what_nobody_foresaw_or_fetches_is_not_waited_for(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("_WAIT_S", "_SILENCE_S"):
+        monkeypatch.setattr(read_ahead, name, 3600.0)
     blob = Remembering(0, 4 * BLOCK)
     files, starts, stops = spans_of([blob], BLOCK)
     ahead = ReadAhead([blob], 64 * BLOCK, BLOCK)
@@ -165,12 +171,19 @@ def test_what_nobody_foresaw_or_fetches_is_not_waited_for(monkeypatch: pytest.Mo
         ahead.foresee(files[:2], starts[:2], stops[:2])
         assert read(ahead, files[3:], starts[3:], stops[3:]) is None
         blob.open.clear()
-        monkeypatch.setattr(read_ahead, "_WAIT_S", 0.01)
+        monkeypatch.setattr(read_ahead, limit, 0.01)
         ahead.foresee(files, starts, stops)
         assert read(ahead, files[2:], starts[2:], stops[2:]) is None, "a server that says nothing"
-        monkeypatch.setattr(read_ahead, "_WAIT_S", 3600.0)
+        monkeypatch.setattr(read_ahead, limit, 3600.0)
         assert read(ahead, files[2:], starts[2:], stops[2:]) is None, "it is waited for once"
         blob.open.set()
+
+
+def test_patience_with_a_silent_server_ends_before_the_watchdogs() -> None:
+    """Of the wait for its block, and of the read that follows, at whose end the server is named."""
+    patience, loader = Patience(), inspect.signature(stoker.Pipeline.loader)
+    last_attempt_s = patience.silence_s  # obstore's, which begins before the budget ends
+    assert read_ahead._SILENCE_S + patience.budget_s + last_attempt_s / 2 < loader.parameters["watchdog_s"].default
 
 
 class Endless(Remembering):

@@ -11,6 +11,7 @@ import os
 import secrets
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -19,13 +20,16 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import psutil
 import pytest
 
 import stoker
+from stoker.engine import ray_executor
+from stoker.engine.executor import Task
+from stoker.engine.run_task import LONG_S
 from stoker.errors import ConfigError, SourceEmpty, WorkerError
 from stoker.image import RandomResizedCrop
 from stoker.pack.jobs.convert import Conversion
@@ -137,6 +141,57 @@ def until_ended(pid: int, all_of: set[int]) -> bool:
     return ended(pid)
 
 
+def test_workers_with_nothing_to_do_are_let_go_and_first_those_that_ask_for_machines(
+    cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_executor, "_IDLE_S", 0.2)
+    monkeypatch.setattr(ray_executor, "_CLUSTER_S", 0.1)
+    with numbers(100_000).batch(8).loader(executor="ray", processes=2) as loader:  # on a cluster of one core
+        batches, executor = iter(loader), cast(Any, loader._executor)
+        next(batches)
+        [placed] = [pid for pid in executor.processes if pid]
+        until(lambda: next(batches) is not None and len(executor.processes) == 1)
+        for _ in range(20):
+            next(batches)
+            assert executor.processes == [placed], "the loop does not wait, so none is started again"
+
+
+def long_or_until_there(path: str, _: Any) -> str:
+    """A task that takes long; with a path, it takes until something is there."""
+    time.sleep(2 * LONG_S)
+    deadline = time.monotonic() + DEADLINE_S
+    while path and not Path(path).exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return path
+
+
+def test_a_task_that_took_long_comes_before_the_next_of_its_group_is_done(cluster: Any, tmp_path: Path) -> None:
+    with numbers().batch(8).loader(executor="ray", processes=1) as loader:
+        channel: Any = loader._executor.channel(long_or_until_there)
+        paths = ["", str(tmp_path / "there"), ""]
+        channel.submit([Task(0, number, path) for number, path in enumerate(paths)])
+        came: list[str] = []
+        until(lambda: came.extend(outcome.result for outcome in channel.collect(0.1)) or came)
+        assert came == paths[:1]
+        Path(paths[1]).touch()
+        until(lambda: came.extend(outcome.result for outcome in channel.collect(0.1)) or len(came) == 3)
+        assert came == paths
+
+
+def test_a_cluster_that_ends_meanwhile_is_named(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def wait(*_: Any, **__: Any) -> None:
+        raise OSError("Connection reset by peer")  # as Ray says it
+
+    with numbers(100_000).batch(8).loader(executor="ray", processes=1) as loader:
+        next(batches := iter(loader))
+        with (
+            monkeypatch.context() as gone,
+            pytest.raises(ConfigError, match="no longer reachable: Connection reset by peer; loader"),
+        ):
+            gone.setattr(ray, "wait", wait)
+            [*batches]
+
+
 def test_a_cluster_that_was_there_before_is_used_and_left_as_it_was(cluster: Any) -> None:
     pipeline = PIPELINES["blend behind filter"](7)
     given = {"executor": "ray", "ray_address": cluster.address, "processes": 1}
@@ -151,8 +206,25 @@ def test_what_makes_no_sense_is_refused() -> None:
         numbers().batch(8).loader(ray_address="a:1")
     with pytest.raises(ConfigError, match=r"'ray://a:1' is not the address of a Ray cluster.*submit the program as a job"):
         numbers().batch(8).loader(executor="ray", ray_address="ray://a:1")
+    with pytest.raises(ConfigError, match=r"'10.0.0.1' is not the address of a Ray cluster.*use host:port"):
+        numbers().batch(8).loader(executor="ray", ray_address="10.0.0.1")
     with pytest.raises(ConfigError, match=r"cache\('memory'\) is the memory of one machine"):
         numbers().map(x=slow).cache("memory").batch(8).loader(executor="ray")
+
+
+@pytest.mark.parametrize("named_by", ["argument", "RAY_ADDRESS"])
+def test_a_cluster_where_nobody_listens_is_an_error_at_once(named_by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and does not listen
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        if named_by == "RAY_ADDRESS":
+            monkeypatch.setenv("RAY_ADDRESS", address)
+        given = address if named_by == "argument" else None
+        run = run_python(f"from tests.loader.runs import *; numbers().batch(8).loader(executor='ray', ray_address={given!r})")
+    told = run.stderr.splitlines()[-1]
+    assert f"the Ray cluster {address} cannot be reached: " in told and told.endswith("that `ray start` runs there")
+    assert (f"with RAY_ADDRESS={address}: " in told) == (named_by == "RAY_ADDRESS")
 
 
 # ---- commands ---------------------------------------------------------------------------------------------------------------

@@ -56,6 +56,8 @@ def load_named(name: str, form: str, example: str) -> tuple[ModuleType, str, str
 def load_module(name: str) -> ModuleType:
     """Import a module by its name, or by the path of its file."""
     path = Path(name)
+    if path.suffix == ".ipynb":
+        raise ConfigError(f"{name}: a notebook cannot be imported; write its pipeline to a file with %%writefile, and name that")
     if path.suffix != ".py":
         _look_in(Path.cwd())
         return importlib.import_module(name)

@@ -50,6 +50,8 @@ _WAIT_S, _HOME_S, _CLUSTER_S, _NOTES_S = 0.1, 0.005, 2.0, 0.5
 _READ_S, _END_S, _STACKS_S = 60.0, 1.0, 1.0
 #: how long a worker may take to start, for which a cluster may have to add a machine, and how long one may have nothing to do
 _START_S, _IDLE_S = 600.0, 120.0
+#: the loop waits for so long, and tasks with it, until workers that were let go are started again
+_SHORT_S = 1.0
 #: whoever asks for no outcome for so long is away, and workers have nothing to do because of that
 _AWAY_S = 10.0
 #: workers that end one after another before they have begun, until nobody believes in the next
@@ -135,6 +137,7 @@ class RayExecutor(Executor):
         self._home_done: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._at_home = 0
         self._stillborn = 0
+        self._short_s = 0.0  # for how long the loop has waited, since tasks wait for a worker
         self._size, self._looked_s, self._pumped_s = 1, 0.0, time.monotonic()
         _alive.add(self)
         at_end(_end_all)
@@ -266,10 +269,14 @@ class RayExecutor(Executor):
         size = self._processes or max(1, int(self._ray.cluster_resources().get("CPU", 0.0)) // self._threads)
         self._size = size if self._most is None else min(size, self._most)
         spare = len(self._actors) - self._size
+        idle = [actor for actor in self._actors if actor.ready and not actor.sent and actor.since_s + _IDLE_S < now]
+        placed = sum(actor.ready for actor in self._actors)
         for actor in sorted(self._actors, key=lambda actor: (actor.ready, -actor.number)):
-            idle = actor.ready and not actor.sent and actor.since_s + _IDLE_S < now and len(self._actors) > 1
-            if idle or (spare > 0 and not actor.sent):
+            # While others have nothing to do, nobody needs one that waits for room, and for which the cluster may add a machine.
+            needless = placed > 1 and actor in idle if actor.ready else bool(idle)
+            if needless or (spare > 0 and not actor.sent):
                 spare -= 1
+                placed -= actor.ready
                 self._actors.remove(actor)
                 self._ray.kill(actor.handle)
 
@@ -351,7 +358,7 @@ class RayExecutor(Executor):
                 return
             self._home = self._home or ThreadExecutor(1, self._make_scratch)
             line = self._home.channel(channel.work, _HomeOutlet(channel, self._home_done))
-            self._at_home += 1
+            self._at_home += len(tasks)
             line.submit(tasks, first=True)
 
     def _hand_out(self) -> None:
@@ -367,7 +374,7 @@ class RayExecutor(Executor):
             if not loads or min(loads)[0] >= most:
                 break
             self._send(min(loads)[2], self._queue.popleft())
-        if self._queue and len(self._actors) < self._size:
+        if self._queue and len(self._actors) < self._size and (self._short_s > _SHORT_S or not self._actors):
             self._start()  # it was let go when there was nothing to do, or the cluster has grown
 
     def _send(self, actor: _Actor, group: _Group) -> None:
@@ -428,9 +435,10 @@ class RayExecutor(Executor):
                 try:
                     if not self._is_broken():
                         self._look_after()
-                        left = 0.0 if until() else max(0.0, deadline - time.monotonic())
-                        self._receive(left)
-                except (self._errors.RaySystemError, ConnectionError) as error:
+                        begun = time.monotonic()
+                        self._receive(0.0 if until() else max(0.0, deadline - begun))
+                        self._short_s = self._short_s + time.monotonic() - begun if self._queue else 0.0
+                except (self._errors.RaySystemError, OSError) as error:
                     self._broken = f"the Ray cluster is no longer reachable: {_last_line(error)}"
                 if self._broken is not None:
                     raise ConfigError(f"{self._call}: {self._broken}; loader(executor='processes') runs on this machine alone")
@@ -514,6 +522,8 @@ class RayExecutor(Executor):
                     target[...] = array
             times = start_s + actor.shift_s, stop_s + actor.shift_s, cpu_s
             group.channel.answer(Outcome(task, result, fault, lost, NOT_BEGUN, "", *times, actor.number))
+        if not group.channel.cancelled and (left := dict([*group.tasks.items()][len(told) :])):
+            self._queue.appendleft(_Group(group.channel, left))  # one took long, and they were not begun
 
 
 class _RayChannel(Channel[C, R]):
@@ -560,7 +570,6 @@ class _HomeOutlet:
     def put(self, outcomes: list[Outcome[Any, Any]]) -> None:
         for outcome in outcomes:
             self._channel.answer(outcome)
-        if outcomes:
             self._done.put(None)
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import shutil
+import socket
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -16,6 +18,8 @@ from ..registry import needed
 
 #: names of sockets have at most about a hundred characters, of which Ray takes seventy
 _LONGEST_FOLDER = 30
+#: seconds for the head of a cluster to take a connection; Ray itself would ask again and again for a quarter of an hour
+_REACH_S = 10.0
 #: a loader does not report its users, and needs no dashboard: a cluster of one's own may have both
 _QUIET = {"RAY_USAGE_STATS_ENABLED": "0"}
 
@@ -33,11 +37,8 @@ class RaySession:
     def __init__(self, address: str | None, call: str, jobs: int | None = None) -> None:
         self.ray: Any = needed("ray", "ray", call)
         self._open, self._owner = False, os.getpid()
-        if address is not None and (not isinstance(address, str) or not address or "://" in address):
-            raise ConfigError(
-                f"{call}: {address!r} is not the address of a Ray cluster; use host:port, as `ray start` prints it, or 'auto' on "
-                "a machine of the cluster (instead of a Ray client, submit the program as a job)"
-            )
+        if address is not None:
+            _check_address(address, call)
         if self.ray.is_initialized():
             self._check_same(address, call)
             mine = bool(RaySession._users)
@@ -45,7 +46,10 @@ class RaySession:
             mine = True
             RaySession._users = 0
             _remove_folder()  # of a Ray that somebody else has shut down
-            self._connect(address or os.environ.get("RAY_ADDRESS") or "local", call, jobs)
+            if address is None and (address := os.environ.get("RAY_ADDRESS")):
+                call += f" with RAY_ADDRESS={address}"
+                _check_address(address, call)
+            self._connect(address or "local", call, jobs)
         if mine:
             RaySession._users += 1
         self._open, self._mine = True, mine
@@ -67,6 +71,8 @@ class RaySession:
             )
 
     def _connect(self, address: str, call: str, jobs: int | None) -> None:
+        if address not in ("local", "auto"):
+            _check_reached(address, call)
         options: dict[str, Any] = {"logging_level": logging.WARNING, "configure_logging": False}
         if address == "local":
             root = tempfile.gettempdir()
@@ -99,6 +105,25 @@ class RaySession:
                     if not self.lost:
                         self.ray.shutdown()
                 _remove_folder()
+
+
+def _check_address(address: object, call: str) -> None:
+    if not isinstance(address, str) or not re.fullmatch(r"auto|local|[^/\s]+:\d{1,5}", address):
+        raise ConfigError(
+            f"{call}: {address!r} is not the address of a Ray cluster; use host:port, as `ray start` prints it, or 'auto' on "
+            "a machine of the cluster (instead of a Ray client, submit the program as a job)"
+        )
+
+
+def _check_reached(address: str, call: str) -> None:
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _REACH_S).close()
+    except (OSError, OverflowError) as error:
+        raise ConfigError(
+            f"{call}: the Ray cluster {address} cannot be reached: {message_of(error)}; check the address, and that `ray start` "
+            "runs there"
+        ) from error
 
 
 def _remove_folder() -> None:

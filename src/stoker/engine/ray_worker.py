@@ -25,7 +25,7 @@ from ..turns import TURNS
 from .executor import FarWork, Task, TaskWork
 from .function_wire import Packed, pack, unpack
 from .process_worker import UntidyWork
-from .run_task import run_task
+from .run_task import LONG_S, run_task
 from .sent_values import check_sendable, received_work, without_refused
 from .task_notes import NoteBoard, NoteRow, note_in
 
@@ -104,7 +104,7 @@ class RayWorker:
         self._ended.add(channel)
 
     def run(self, channel: int, work: int, sent: Parcel, careful: bool) -> Any:
-        """What became of a group of tasks, in order, as a parcel, and the memory they wrote; a text: they could not be read."""
+        """What became of a group of tasks, or of the first, as a parcel, and the memory they wrote; a text: it was not read."""
         with self._arrived:
             if not self._arrived.wait_for(lambda: work in self._works, _WORK_S):
                 return f"its pipeline did not arrive within {_WORK_S:g} s"
@@ -140,6 +140,8 @@ class RayWorker:
             told.append((result, fault, outcome.lost, outcome.start_s, outcome.stop_s, outcome.cpu_s))
             filled = work.written(content) if isinstance(work, FarWork) and result is not None else None
             written.append(filled or [])
+            if outcome.stop_s - outcome.start_s > LONG_S:
+                break  # what is done does not wait for the rest, which comes again
         return self._packed(work, group, told), written
 
     def _packed(self, work: TaskWork[Any, Any], group: Sequence[Any], told: list[Any]) -> Parcel:

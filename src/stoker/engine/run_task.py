@@ -11,6 +11,8 @@ from .executor import Outcome, Task, TaskWork
 
 C = TypeVar("C")
 R = TypeVar("R")
+#: a task that takes longer is handed over at once, and not with the others that were handed out with it
+LONG_S = 0.1
 
 
 def run_task(work: TaskWork[C, R], task: Task[C], scratch: Any, worker: int) -> Outcome[C, R]:

@@ -24,7 +24,7 @@ from typing import Any, Protocol, TypeVar
 from ..errors import ConfigError
 from .daemons import Daemons
 from .executor import Channel, Executor, Outcome, Task, TaskWork
-from .run_task import run_task
+from .run_task import LONG_S, run_task
 
 _CLOSE_S = 1.0
 C = TypeVar("C")
@@ -191,16 +191,21 @@ def _work(seat: _Seat, tasks: _TaskQueue, make_scratch: Callable[[], Any]) -> No
     scratch = make_scratch()
     while (item := tasks.get()) is not None:
         channel, group = item
+        done, group, item = channel.done, [*reversed(group)], None
         outcomes: list[Outcome[Any, Any]] = []
-        for task in group:
-            if channel.cancelled:
-                break
-            seat.task = task
-            outcomes.append(run_task(channel.work, task, scratch, seat.number))
+        while group and not channel.cancelled:
+            seat.task = group.pop()
+            outcome = run_task(channel.work, seat.task, scratch, seat.number)
+            outcomes.append(outcome)
+            took_s, outcome = outcome.stop_s - outcome.start_s, None  # type: ignore[assignment]
+            if group and took_s > LONG_S:
+                # The next may take as long, as where a server is silent: what is done does not wait for that.
+                handed, outcomes, seat.task = [outcomes], [], None
+                done.put(handed.pop())
         # Nothing may linger in this frame: a batch held here could not be recycled. It is let go before the hand-over, because
         # this thread may stand still right behind it for as long as the machine likes.
-        done, handed = channel.done, [outcomes]
-        seat.task = item = channel = group = outcomes = task = None  # type: ignore[assignment]
+        handed = [outcomes]
+        seat.task = channel = group = outcomes = None  # type: ignore[assignment]
         done.put(handed.pop())
         done = None
     scratch.close()

@@ -573,8 +573,11 @@ class Loader:
     # ---- looking in ----------------------------------------------------------------------------------------------------------
 
     def stats(self) -> Stats:
-        """What has been measured so far, as plain data."""
-        return self._meters.snapshot()
+        """What has been measured so far, as plain data. Remote workers are counted now, also before the first batch."""
+        stats, remote = self._meters.snapshot(), self._executor.remote
+        if remote is None:
+            return stats
+        return replace(stats, executor=replace(stats.executor, remote=remote.workers, remote_threads=remote.threads))
 
     def why(self, *, training: bool = True) -> Verdict:
         """What limits this run, and what would help, in a few sentences: a text, with `limit` and `advice` as data.

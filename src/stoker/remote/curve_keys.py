@@ -84,12 +84,12 @@ def make_keys(folder: Path, names: list[str], listener: str = "trainer") -> list
 
 def read_listener(path: str | os.PathLike[str]) -> ListenerKeys:
     """The key file of who listens; raises ConfigError where it is not one, or others could read it."""
-    return _read(Path(path), ListenerKeys, "trainer.key or pool.key")
+    return _read(Path(path), ListenerKeys, "that of the side which listens, trainer.key or pool.key")
 
 
 def read_caller(path: str | os.PathLike[str]) -> CallerKeys:
     """The key file of who connects."""
-    return _read(Path(path), CallerKeys, "a file for who connects, as worker.key")
+    return _read(Path(path), CallerKeys, "that of the side which connects, such as data-machines.key")
 
 
 def _pair(zmq: Any) -> tuple[str, str]:
@@ -121,5 +121,5 @@ def _read(path: Path, kind: type[_K], wanted: str) -> _K:
         return msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, ValueError) as error:
         raise ConfigError(
-            f"{path}: not the key file that is needed here, {wanted} ({error}); `stoker keys FOLDER` writes both kinds"
+            f"{path}: not the key file that is needed here, {wanted} ({error}); `stoker keys FOLDER NAME` writes both kinds"
         ) from error

@@ -44,6 +44,8 @@ STORES = {"s3": "S3Store", "gs": "GCSStore", "az": "AzureStore"}
 _VARIABLES = {"s3": "AWS_", "gs": "GOOGLE_", "az": "AZURE_"}
 #: what is configured for obstore alone, and that nothing is to be signed
 _UNSIGNED = ("SKIP_SIGNATURE", "PROXY_URL", "PROXY_CA_CERTIFICATE", "ALLOW_INVALID_CERTIFICATES")
+#: the variables among them with the address of a server, and how that has to begin
+_ENDPOINT, _HTTP = re.compile(r"_ENDPOINT(_URL(_S3)?)?$|_BASE_URL$"), re.compile(r"https?://[^/]", re.IGNORECASE)
 _OFF = ("", "0", "false", "off", "no", "n")
 #: how long a signed URL is valid. It is used for half of that, so that clocks may differ; where one does not work, obstore reads
 #: the object for as long
@@ -53,14 +55,15 @@ _MOST_DOUBTS = 3
 _STATUS = re.compile(r"status code: (\d{3})\b")
 #: exceptions of obstore -> the status they stand for
 _STATUSES = {"UnauthenticatedError": 401, "PermissionDeniedError": 403, "PreconditionError": 412, "NotModifiedError": 304}
-#: what a text of obstore holds -> what it means
+#: what a text of obstore holds -> what it means, what to do, and how many attempts are worth it
 _MEANINGS = (
-    ("169.254.169.254", "no credentials were found; set them as obstore reads them (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "
-     "GOOGLE_SERVICE_ACCOUNT, AZURE_STORAGE_ACCOUNT_NAME), or for public data AWS_SKIP_SIGNATURE=true and its like", 2),
-    ("metadata.google.internal", "no credentials were found; set GOOGLE_SERVICE_ACCOUNT, or GOOGLE_SKIP_SIGNATURE=true", 2),
-    ("incorrectly configured region", "the bucket is in another region; set AWS_REGION", 1),
-    ("BadScheme", "the endpoint is http:// and that is not allowed; set AWS_ALLOW_HTTP=true if it is meant", 1),
-    ("non-partial response", "the server cannot send a part of a file; read it from another server", 1),
+    ("169.254.169.254", "no credentials were found",
+     "set them as obstore reads them (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, GOOGLE_SERVICE_ACCOUNT, "
+     "AZURE_STORAGE_ACCOUNT_NAME), or for public data AWS_SKIP_SIGNATURE=true and its like", 2),
+    ("metadata.google.internal", "no credentials were found", "set GOOGLE_SERVICE_ACCOUNT, or GOOGLE_SKIP_SIGNATURE=true", 2),
+    ("incorrectly configured region", "the bucket is in another region", "set AWS_REGION", 1),
+    ("BadScheme", "the endpoint is http:// and that is not allowed", "set AWS_ALLOW_HTTP=true if it is meant", 1),
+    ("non-partial response", "the server cannot send a part of a file", "read it from another server", 1),
 )  # fmt: skip
 
 
@@ -80,9 +83,12 @@ class ObjectRemote(Remote):
             raise ConfigError(
                 f"a URL that begins with {scheme}:// must be {scheme}://bucket/key, without name, password or query"
             )
-        if key[0] == "/" or key[-1] == "/":
-            # obstore would read the object whose name is what lies between them.
-            raise ConfigError(f"{self.url}: names of objects that begin or end with '/' are not supported; rename the object")
+        if not {"", ".", ".."}.isdisjoint(key.split("/")):
+            # obstore refuses such a name, or reads the object whose name is the rest of it.
+            raise ConfigError(
+                f"{self.url}: names of objects that begin or end with '/', or hold '//', '/./' or '/../', are not supported; "
+                "check for a '/' too many, or rename the object"
+            )
         _obstore(scheme)  # said now, if it is missing
         self.name = self.url.rpartition("/")[2]
         self._scheme, self._bucket, self._key = scheme, bucket, key
@@ -218,6 +224,7 @@ class _ObjectStore:
     def __init__(self, scheme: str, bucket: str, patience: Patience) -> None:
         self.process, self._url = os.getpid(), f"{scheme}://{bucket}"
         self.api = _obstore(scheme)
+        _check_endpoint(_VARIABLES[scheme])
         # Not `client_options`: they would replace what the environment says, AWS_ALLOW_HTTP among it.
         config = {
             "connect_timeout": f"{round(patience.connect_s * 1000)}ms",
@@ -232,8 +239,8 @@ class _ObjectStore:
         except RemoteFault as fault:
             if not fault.again:
                 raise
-            why = f"obstore cannot use its configuration; check the variables that begin with {_VARIABLES[scheme]}"
-            raise RemoteFault(why, again=False) from None  # it has asked nobody yet
+            remedy = f"check the variables that begin with {_VARIABLES[scheme]}"
+            raise RemoteFault("obstore cannot use its configuration", again=False, remedy=remedy) from None  # it asked nobody yet
         #: reads so far for which a signed URL was no use; None: one worked, so they work here
         self.doubts: int | None = 0
         #: until then, by the monotonic clock, none is signed
@@ -255,6 +262,14 @@ class _ObjectStore:
                 _log.info("%s: signed URLs do not work now; obstore reads, which takes more processor time", self._url)
 
 
+def _check_endpoint(variables: str) -> None:
+    """Raise where a variable with the address of a server is not a URL: obstore would panic, and print its stack."""
+    for name, value in os.environ.items():
+        if name.startswith(variables) and _ENDPOINT.search(name) and value and not _HTTP.match(value):
+            remedy = "write http:// or https:// before the host, as in http://127.0.0.1:9000"
+            raise RemoteFault(f"the variable {name} is not a URL", again=False, remedy=remedy)
+
+
 _stores: weakref.WeakValueDictionary[tuple[str, str, Patience], _ObjectStore] = weakref.WeakValueDictionary()
 _stores_lock = threading.Lock()
 #: the process in which obstore's threads run, once they do
@@ -266,10 +281,8 @@ def _store_of(scheme: str, bucket: str, patience: Patience) -> _ObjectStore:
     with _stores_lock:
         if _runs_in not in (None, os.getpid()):
             # Seen: the first request in such a child never returns.
-            why = (
-                "object stores cannot be read in a process forked after they were read in its parent; start workers with 'spawn'"
-            )
-            raise RemoteFault(why, again=False)
+            why = "object stores cannot be read in a process forked after they were read in its parent"
+            raise RemoteFault(why, again=False, remedy="start workers with 'spawn' or 'forkserver'")
         store = _stores.get((scheme, bucket, patience))
         if store is None:
             store = _stores[scheme, bucket, patience] = _ObjectStore(scheme, bucket, patience)
@@ -311,17 +324,19 @@ def _fault_of(error: BaseException) -> RemoteFault:
     text, kind = str(error), type(error).__name__
     if isinstance(error, FileNotFoundError):
         return refused(404)
-    for sign, why, tries in _MEANINGS:
+    for sign, why, remedy, tries in _MEANINGS:
         if sign in text:
-            return RemoteFault(why, again=tries > 1, tries=tries)
+            return RemoteFault(why, again=tries > 1, tries=tries, remedy=remedy)
     found = _STATUS.search(text)
     if kind in _STATUSES or found:
         return refused(_STATUSES.get(kind) or int(found[1] if found else 0))
     if kind == "UnknownConfigurationKeyError":
-        return RemoteFault("this obstore is too old, 0.11 is needed: pip install --upgrade 'stoker[remote]'", again=False)
+        return RemoteFault("obstore is older than 0.11", again=False, remedy="pip install --upgrade 'stoker[remote]'")
     if isinstance(error, ValueError) or kind in ("InvalidPathError", "NotSupportedError"):
         return RemoteFault("obstore cannot use this name or configuration", again=False)
     if not type(error).__module__.startswith("obstore") and not isinstance(error, OSError):
         return RemoteFault(f"obstore failed ({kind})", again=False)
     waited = re.search(r"source: TimedOut|kind: Timeout|operation timed out", text)
-    return RemoteFault("nothing came in time", late=True) if waited else RemoteFault("the connection failed")
+    if waited:
+        return RemoteFault("nothing came in time", late=True)
+    return RemoteFault("the connection failed", remedy="check the network, and the address of the server if you have set one")

@@ -21,7 +21,7 @@ _WORDS = re.compile(
     r"(pipe|exec|shell|cmd|file|data|https?|ftps?|sftp|ssh|scp|rsync|s3a?|gs|gcs|az|abfss?|adl|hdfs|hf|webhdfs|zip|gopen|javascript):",
     re.IGNORECASE,
 )
-ALLOWED = "a path, file:///path, http://, https://, s3://, gs:// and az://"
+ALLOWED = "a path, file:///path, http://, https://, s3://, gs:// or az://"
 
 
 def open_blob(

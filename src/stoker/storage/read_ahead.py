@@ -39,8 +39,9 @@ BLOCKS = (8 << 20, 4 << 20)
 _BITS = 32
 #: bytes for which blocks are fetched before anybody needs them, but no more than a quarter of the limit
 _AHEAD_BYTES = 128 << 20
-#: the longest wait for a block; then its records are read one by one
-_WAIT_S = 20.0
+#: the longest wait for a block, and while none comes at all; then its records are read one by one. With the patience that takes,
+#: a server that is silent is named before the loader's watchdog speaks, which does not know it
+_WAIT_S, _SILENCE_S = 20.0, 10.0
 #: how often those who wait look up
 _LOOK_S = 0.1
 _HUGE = 2 << 20
@@ -116,6 +117,7 @@ class ReadAhead:
         self._urgent: deque[int] = deque()
         self._failed: set[int] = set()  # not tried again until more is foreseen
         self._fetchers = 0
+        self._came_s = 0.0  # when the last block came
 
     # ---- what the source calls ---------------------------------------------------------------------------------------------
 
@@ -173,7 +175,7 @@ class ReadAhead:
     def _hold(self, keys: Collection[int]) -> dict[int, _Block] | None:
         if self._process != os.getpid():
             return None  # a forked child has none of the threads that fetch
-        deadline = time.monotonic() + _WAIT_S
+        begun = time.monotonic()
         with self._moved:
             while missing := [key for key in keys if (block := self._blocks.get(key)) is None or not block.here]:
                 asked = [key for key in missing if key not in self._blocks]
@@ -184,7 +186,7 @@ class ReadAhead:
                 if new := [key for key in asked if key not in self._urgent]:
                     self._urgent.extend(new)
                     self._more.notify(len(new))
-                if time.monotonic() > deadline:
+                if time.monotonic() > min(begun + _WAIT_S, max(begun, self._came_s) + _SILENCE_S):
                     self._failed.update(missing)  # for everybody who would wait next
                     return None
                 self._moved.wait(_LOOK_S)
@@ -260,7 +262,7 @@ class ReadAhead:
         try:
             view = cast(memoryview, memoryview(block.memory))  # type: ignore[arg-type]
             blob.read_into(start, view[: block.length], stop)
-            block.here = True
+            block.here, self._came_s = True, time.monotonic()
         except (StokerError, OSError):
             pass  # its records are read one by one, and say what is wrong
         finally:

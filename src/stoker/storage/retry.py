@@ -96,6 +96,7 @@ class RemoteFault(Exception):
         after_s: float | None = None,
         late: bool = False,
         tries: int = 1 << 30,
+        remedy: str = "",
     ) -> None:
         super().__init__(why)
         self.why = why
@@ -110,6 +111,8 @@ class RemoteFault(Exception):
         self.late = late
         #: how many attempts are worth it
         self.tries = tries
+        #: what to do about it; "": what its status says
+        self.remedy = remedy
         #: who was asked in the server's place, for messages
         self.via = ""
 
@@ -244,14 +247,15 @@ def error_of(remote: Remote, fault: RemoteFault, place: str = "", tried: str = "
         )
     if fault.status in (404, 410) and not place:
         return SourceNotFound(f"{remote.url}: {fault.why}{fault.via}; check the spelling, and that it was uploaded")
-    remedy = _REMEDIES.get(fault.status or 0, "try again later" if fault.again else "")
+    remedy = fault.remedy or _REMEDIES.get(fault.status or 0, "try again later" if fault.again else "")
     message = f"{remote.url}: {fault.why}{place}{fault.via}{tried}" + (f"; {remedy}" if remedy else "")
     return RemoteError(message, url=remote.url, status=fault.status, moved=moved)
 
 
 _REMEDIES = {
+    400: "check the URL, and that credentials for a limited time have not expired",
     401: "use credentials that may read it",
-    403: "check the spelling, that the credentials may read it, and that a signed URL has not expired",
+    403: "check the spelling, that the credentials may read it, that a signed URL has not expired, and this machine's clock",
     404: "it was there before; put it back",
     407: "put name and password into the proxy's URL: http_proxy or https_proxy=http://name:password@host:port",
     429: "the server wants fewer requests: read with fewer threads, or through a cache",
