@@ -8,7 +8,7 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -44,7 +44,9 @@ class Remembering(Blob):
     def stat(self) -> Stat:
         return Stat(len(self.data), "1")
 
-    def read_into(self, offset: int, view: memoryview, stopped: threading.Event | None = None) -> None:
+    def read_into(
+        self, offset: int, view: memoryview, stopped: threading.Event | None = None, moved: Callable[[], None] | None = None
+    ) -> None:
         assert self.open.wait(60)
         self.asked.append(offset)
         if offset // BLOCK in self.broken:
@@ -179,6 +181,41 @@ def test_what_nobody_foresaw_or_fetches_is_not_waited_for(limit: str, monkeypatc
         blob.open.set()
 
 
+class Slow(Remembering):
+    """A file whose bytes take longer than anybody waits for silence, but not one after the other."""
+
+    def __init__(self, number: int, size: int) -> None:
+        super().__init__(number, size)
+        self.now, self.looked = 0.0, threading.Event()
+
+    def monotonic(self) -> float:
+        if threading.current_thread() is threading.main_thread():
+            self.looked.set()
+        return self.now
+
+    def read_into(
+        self, offset: int, view: memoryview, stopped: threading.Event | None = None, moved: Callable[[], None] | None = None
+    ) -> None:
+        assert moved is not None
+        for _ in range(4):
+            self.now += 0.9 * read_ahead._SILENCE_S
+            moved()
+            self.looked.clear()
+            assert self.looked.wait(60), "somebody waits for it, and looks at the clock"
+        super().read_into(offset, view)
+
+
+def test_a_slow_network_is_not_taken_for_a_silent_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    blob = Slow(0, BLOCK)
+    files, starts, stops = spans_of([blob], BLOCK)
+    ahead = ReadAhead([blob], 4 * BLOCK, BLOCK)
+    monkeypatch.setattr(read_ahead, "time", blob)
+    monkeypatch.setattr(read_ahead, "_WAIT_S", 3600.0)
+    with fetching(ahead):
+        ahead.foresee(files, starts, stops)
+        assert read(ahead, files, starts, stops) == [blob.data.tobytes()]
+
+
 def test_patience_with_a_silent_server_ends_before_the_watchdogs() -> None:
     """Of the wait for its block, and of the read that follows, at whose end the server is named."""
     patience, loader = Patience(), inspect.signature(stoker.Pipeline.loader)
@@ -193,7 +230,9 @@ class Endless(Remembering):
         super().__init__(number, size)
         self.begun = threading.Semaphore(0)
 
-    def read_into(self, offset: int, view: memoryview, stopped: threading.Event | None = None) -> None:
+    def read_into(
+        self, offset: int, view: memoryview, stopped: threading.Event | None = None, moved: Callable[[], None] | None = None
+    ) -> None:
         self.begun.release()
         assert stopped is not None and stopped.wait(60)
         raise RemoteError("closed while it was read", url=self.url)

@@ -88,6 +88,13 @@ def test_a_read_that_goes_well_is_one_request_and_no_pause(clock: FakeClock) -> 
     assert (remote.asked, clock.pauses, remote.closed) == ([(100, 200_000)], [], 1)
 
 
+def test_whoever_asks_hears_of_bytes_as_they_come_and_of_nothing_else(clock: FakeClock) -> None:
+    remote, heard = FakeRemote(None, (9_000, None)), list[int]()
+    blob, data = RemoteBlob(remote, clock=clock), memoryview(bytearray(20_000))
+    blob.read_into(0, data, None, lambda: heard.append(len(remote.waits)))
+    assert data == DATA[:20_000] and heard == [1, 2, 4, 5, 6], "of five pieces, and not of the end that came too early"
+
+
 @pytest.mark.parametrize("after", [0, 1, 4999, 5000, 5001, 100_000, 199_899])
 @pytest.mark.parametrize("fault", [None, RemoteFault("reset")], ids=["short", "reset"])
 def test_after_a_break_it_goes_on_from_the_last_good_byte(after: int, fault: RemoteFault | None, clock: FakeClock) -> None:

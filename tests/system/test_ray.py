@@ -147,7 +147,7 @@ def test_workers_with_nothing_to_do_are_let_go_and_first_those_that_ask_for_mach
     monkeypatch.setattr(ray_executor, "_IDLE_S", 0.2)
     monkeypatch.setattr(ray_executor, "_CLUSTER_S", 0.1)
     with numbers(100_000).batch(8).loader(executor="ray", processes=2) as loader:  # on a cluster of one core
-        batches, executor = iter(loader), cast(Any, loader._executor)
+        batches, executor = iter(loader), cast(Any, loader._machinery.executor)
         next(batches)
         [placed] = [pid for pid in executor.processes if pid]
         until(lambda: next(batches) is not None and len(executor.processes) == 1)
@@ -167,7 +167,7 @@ def long_or_until_there(path: str, _: Any) -> str:
 
 def test_a_task_that_took_long_comes_before_the_next_of_its_group_is_done(cluster: Any, tmp_path: Path) -> None:
     with numbers().batch(8).loader(executor="ray", processes=1) as loader:
-        channel: Any = loader._executor.channel(long_or_until_there)
+        channel: Any = loader._machinery.executor.channel(long_or_until_there)
         paths = ["", str(tmp_path / "there"), ""]
         channel.submit([Task(0, number, path) for number, path in enumerate(paths)])
         came: list[str] = []

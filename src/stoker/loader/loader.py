@@ -574,7 +574,7 @@ class Loader:
 
     def stats(self) -> Stats:
         """What has been measured so far, as plain data. Remote workers are counted now, also before the first batch."""
-        stats, remote = self._meters.snapshot(), self._executor.remote
+        stats, remote = self._meters.snapshot(), self._machinery.executor.remote
         if remote is None:
             return stats
         return replace(stats, executor=replace(stats.executor, remote=remote.workers, remote_threads=remote.threads))

@@ -39,8 +39,8 @@ BLOCKS = (8 << 20, 4 << 20)
 _BITS = 32
 #: bytes for which blocks are fetched before anybody needs them, but no more than a quarter of the limit
 _AHEAD_BYTES = 128 << 20
-#: the longest wait for a block, and while none comes at all; then its records are read one by one. With the patience that takes,
-#: a server that is silent is named before the loader's watchdog speaks, which does not know it
+#: the longest wait for a block, and while not a byte of any comes; then its records are read one by one. With the patience that
+#: takes, a server that is silent is named before the loader's watchdog speaks, which does not know it
 _WAIT_S, _SILENCE_S = 20.0, 10.0
 #: how often those who wait look up
 _LOOK_S = 0.1
@@ -117,7 +117,7 @@ class ReadAhead:
         self._urgent: deque[int] = deque()
         self._failed: set[int] = set()  # not tried again until more is foreseen
         self._fetchers = 0
-        self._came_s = 0.0  # when the last block came
+        self._moved_s = 0.0  # when bytes of some block came last
 
     # ---- what the source calls ---------------------------------------------------------------------------------------------
 
@@ -186,7 +186,7 @@ class ReadAhead:
                 if new := [key for key in asked if key not in self._urgent]:
                     self._urgent.extend(new)
                     self._more.notify(len(new))
-                if time.monotonic() > min(begun + _WAIT_S, max(begun, self._came_s) + _SILENCE_S):
+                if time.monotonic() > min(begun + _WAIT_S, max(begun, self._moved_s) + _SILENCE_S):
                     self._failed.update(missing)  # for everybody who would wait next
                     return None
                 self._moved.wait(_LOOK_S)
@@ -261,8 +261,8 @@ class ReadAhead:
         block, blob, start = self._blocks[key], self._blobs[key >> _BITS], self._start(key)
         try:
             view = cast(memoryview, memoryview(block.memory))  # type: ignore[arg-type]
-            blob.read_into(start, view[: block.length], stop)
-            block.here, self._came_s = True, time.monotonic()
+            blob.read_into(start, view[: block.length], stop, self._note_bytes)
+            block.here = True
         except (StokerError, OSError):
             pass  # its records are read one by one, and say what is wrong
         finally:
@@ -273,6 +273,9 @@ class ReadAhead:
                     self._failed.add(key)
                     self._free.append(self._blocks.pop(key).memory)
                 self._moved.notify_all()
+
+    def _note_bytes(self) -> None:
+        self._moved_s = time.monotonic()
 
     def _drop(self, keys: Collection[int]) -> None:
         """Have the memory of those blocks back that nothing foreseen needs, and nobody reads."""

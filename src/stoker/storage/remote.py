@@ -39,13 +39,22 @@ class RemoteBlob(Blob):
                 )
             return self._stat
 
-    def read_into(self, offset: int, view: memoryview, stopped: threading.Event | None = None) -> None:
-        """Fill the whole view, or raise; soon after `stopped` is set, in place of `close`, unless nothing comes at all."""
+    def read_into(
+        self,
+        offset: int,
+        view: memoryview,
+        stopped: threading.Event | None = None,
+        moved: Callable[[], None] | None = None,
+    ) -> None:
+        """Fill the whole view, or raise; soon after `stopped` is set, in place of `close`, unless nothing comes at all.
+
+        `moved` is called whenever some bytes have come.
+        """
         if not view.nbytes:
             return
         stat, stop = self._covering(offset, offset + view.nbytes), offset + view.nbytes
         stopped = stopped or self._closing
-        took = read_range(self._remote, offset, stop, view.cast("B"), stat, self._patience, self._clock, stopped)
+        took = read_range(self._remote, offset, stop, view.cast("B"), stat, self._patience, self._clock, stopped, moved)
         with self._counting:
             self.traffic = self.traffic.and_also(took)
 

@@ -299,8 +299,8 @@ class RangeReader:
         #: the farthest byte that came so far, skipped ones included: only what lies beyond it is progress
         self._farthest = 0
 
-    def fill(self, view: memoryview) -> None:
-        """Fill the whole view with the bytes that come next, or raise."""
+    def fill(self, view: memoryview, moved: Callable[[], None] | None = None) -> None:
+        """Fill the whole view with the bytes that come next, or raise; `moved` is called whenever some have come."""
         if self.at + len(view) > self._stop:
             raise ValueError(f"{len(view)} bytes at {self.at} of a range that ends at {self._stop}")
         self._attempts.begin()
@@ -316,6 +316,8 @@ class RangeReader:
                 view = view[count:]
                 self.at += count
                 self._attempts.lives = True
+                if moved is not None:
+                    moved()
                 continue
             if self._body is not None:
                 fault.via = self._body.via
@@ -408,14 +410,18 @@ def read_range(
     patience: Patience,
     clock: Clock,
     stopped: threading.Event | None = None,
+    moved: Callable[[], None] | None = None,
 ) -> Traffic:
-    """Fill `view` with the bytes from `start` up to `stop`, whatever it takes within `patience`, or raise."""
+    """Fill `view` with the bytes from `start` up to `stop`, whatever it takes within `patience`, or raise.
+
+    `moved` is called whenever some have come.
+    """
     if stop - start != len(view):
         raise ValueError(f"{len(view)} bytes for {start} to {stop}")
     reader = RangeReader(remote, start, stop, stat, patience, clock, stopped or threading.Event())
     begun = clock.now()
     try:
-        reader.fill(view)
+        reader.fill(view, moved)
     finally:
         reader.close()
     return Traffic(reader.answers, len(view), reader.answer_s, clock.now() - begun - reader.answer_s)
