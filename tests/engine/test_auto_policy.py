@@ -38,12 +38,12 @@ def settle(policy: AutoPolicy, choice: Choice | None, *loads: Load) -> Choice | 
     ("load", "setting", "why"),
     [
         (LOCKED, Setting(2, 1), "Python functions take 97% of the work and hold the interpreter lock: 1.0 of 2 cores"),
-        (replace(LOCKED, pillow_s=0.9), Setting(2, 1), "images that Pillow decodes take 97% of the work"),
+        (replace(LOCKED, held_by="reads over a network"), Setting(2, 1), "reads over a network take 97% of the work"),
         (SLEEPING, Setting(0, MOST_THREADS), "tasks are on a core for 1% of their time"),
         (READING, Setting(0, 32), "tasks are on a core for 10% of their time"),
         (replace(READING, draws=True), Setting(2, 1), "draw from a generator"),
     ],
-    ids=["lock", "pillow", "sleep", "reads", "generators"],
+    ids=["lock", "network", "sleep", "reads", "generators"],
 )
 def test_a_limit_that_others_would_not_have_moves_the_work(load: Load, setting: Setting, why: str) -> None:
     choice = first_choice(AutoPolicy(2, 2), load)

@@ -95,6 +95,20 @@ def test_more_than_fits_is_read_in_blocks_in_a_window_and_one_by_one_else(server
         )
 
 
+def test_a_loader_knows_with_how_much_memory_it_would_read_in_blocks(server: Server, shards: Path) -> None:
+    mixed, little = far(server).shuffle(seed=3).batch(16), 4 * 10 * BLOCK
+    with mixed.loader(memory=little) as loader:
+        enough = loader.facts().memory_for_blocks
+    assert enough in (4 * little, 8 * little, 16 * little)
+    for memory, reads in ((enough, "blocks of 65.5 kB"), (enough // 2, "samples are asked for one by one")):
+        with mixed.loader(memory=memory) as loader:
+            assert reads in loader._explained()
+    with mixed.loader(memory=enough) as loader:
+        assert not loader.facts().memory_for_blocks, "it reads in blocks already"
+    with near(shards).shuffle(seed=3).batch(16).loader(memory=little) as loader:
+        assert not loader.facts().memory_for_blocks, "there is nothing to fetch"
+
+
 def test_blocks_are_smaller_where_large_ones_do_not_fit(server: Server, shards: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(record_source, "BLOCKS", (16 * BLOCK, BLOCK))
     pipeline = far(server).shuffle(seed=3, window=40).batch(16)

@@ -141,8 +141,13 @@ CASES: dict[str, tuple[Stats, Facts, str, str]] = {
     ),
     "a server that answers late": (
         stats(step("read", "read", cpu=1.0, wait=16.0), step("image('jpg')", cpu=2.5)),
-        replace(PHOTOS, stored="network", requests=3000, answer_s=0.1, receive_s=0.004),
-        "server", "an answer begins after 100.0 ms, and comes within 4.0 ms",
+        replace(PHOTOS, stored="network", requests=10_000, answer_s=0.1, receive_s=0.004),
+        "server", r"an answer begins after 100\.0 ms, and comes within 4\.0 ms.*`shuffle\(window=\.\.\.\)` reads many samples",
+    ),
+    "a network, where a request is made for each sample": (
+        stats(step("read", "read", cpu=1.0, wait=16.0), step("image('jpg')", cpu=2.5)),
+        replace(PHOTOS, stored="network", requests=10_000, answer_s=0.01, receive_s=0.1, memory_for_blocks=800_000_000),
+        "network", '`memory="800MB"` reads many samples with one request',
     ),
     "a network": (
         stats(step("read", "read", cpu=1.0, wait=16.0), step("image('jpg')", cpu=2.5)), replace(PHOTOS, stored="network"),

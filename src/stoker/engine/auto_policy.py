@@ -89,7 +89,7 @@ class Load:
     cpu_s: float  # of that, on a core
     function_s: float  # of the time in tasks, in Python functions and whatever else needs the interpreter
     process_s: float  # time on a core of this whole process
-    pillow_s: float = 0.0  # of `function_s`, in Pillow
+    held_by: str = "Python functions"  # what took most of `function_s`
     queued_s: float = 0.0  # in which its threads were ready to run and had no core, where that is known
     draws: bool = False  # whether a function draws from a generator that all threads of its process share
     slowed: float | None = None  # how much longer the consumer's steps take beside busy workers: 0.3 is 30 %; None: not known
@@ -312,8 +312,7 @@ class AutoPolicy:
         """Processes, for functions that one interpreter is not enough for, or that others keep from it."""
         now, cores, locked = self.setting, self._cores, self._locked(load) >= _LOCKED
         if now.processes < 2 and (load.draws or (locked and load.function_share >= _FUNCTIONS)):
-            who = "images that Pillow decodes" if load.pillow_s > 0.5 * load.function_s else "Python functions"
-            why = f"{who} take {load.function_share:.0%} of the work and hold the interpreter lock"
+            why = f"{load.held_by} take {load.function_share:.0%} of the work and hold the interpreter lock"
             why = "Python functions draw from a generator that threads share" if load.draws else why
             used = f"{load.cpu_s / load.elapsed_s:.1f} of {cores} cores were used"
             processes = now.workers if self._fixed else cores

@@ -9,7 +9,7 @@ from ..engine.auto_executor import AutoExecutor
 from ..engine.auto_policy import AutoPolicy, Choice, Load
 from ..errors import message_of
 from ..observe.meters import Meters
-from ..observe.stats import ExecutorStats, LoopStats, Stats
+from ..observe.stats import ExecutorStats, LoopStats, Stats, StepStats
 
 _log = logging.getLogger("stoker")
 
@@ -114,21 +114,28 @@ def slowed(before: LoopStats, after: LoopStats) -> float | None:
 def load_between(before: Stats, after: Stats, loop: LoopStats | None = None, remote: bool = False) -> Load:
     """What happened between two snapshots; steps beside busy workers and calm ones are compared since `loop`.
 
-    What is read from a `remote` place is read by Python code.
+    What is read from a `remote` place is read by Python code, which needs the interpreter while it does not wait for the network.
     """
     worked, pillow = after.worked - before.worked, after.pillow - before.pillow
-    earlier, python = before.steps_s, ("function", "read") if remote else ("function",)
-    steps = [(step, step.wall_s - earlier.get(step.name, 0.0)) for step in after.steps]
-    functions_s = sum(seconds for step, seconds in steps if step.kind in python)
-    by_pillow_s = sum(seconds for step, seconds in steps if step.name.startswith(_PILLOW)) * pillow / max(1, worked)
+    earlier = {step.name: step for step in before.steps}
+    python = dict.fromkeys(("Python functions", "images that Pillow decodes", "reads over a network"), 0.0)
+    for step in after.steps:
+        was = earlier.get(step.name, StepStats(step.name))
+        took_s = step.wall_s - was.wall_s
+        if step.kind == "function":
+            python["Python functions"] += took_s
+        elif step.kind == "read" and remote:
+            python["reads over a network"] += took_s - (step.wait_s - was.wait_s)
+        elif step.name.startswith(_PILLOW):
+            python["images that Pillow decodes"] += took_s * pillow / max(1, worked)
     return Load(
         elapsed_s=after.elapsed_s - before.elapsed_s,
         waited_s=after.waited_s - before.waited_s,
         samples=after.samples - before.samples,
         task_s=after.task_s - before.task_s,
         cpu_s=after.cpu_s - before.cpu_s,
-        function_s=functions_s + by_pillow_s,
-        pillow_s=by_pillow_s,
+        function_s=sum(python.values()),
+        held_by=max(python, key=lambda name: python[name]),
         process_s=after.process_s - before.process_s,
         queued_s=sum(step.queued_s for step in after.steps) - sum(step.queued_s for step in before.steps),
         draws=after.draws > before.draws,

@@ -137,6 +137,12 @@ def reading_ahead(plan: Plan, deal: Deal, part: StepTurns, limit: int) -> tuple[
     return (plan, 0) if source is plan.source else (replace(plan, source=source), limit)
 
 
+def memory_for_blocks(plan: Plan, deal: Deal, part: StepTurns, memory: int) -> int:
+    """How much more `memory`, doubled some times, would let records be fetched in blocks; 0: that would not."""
+    larger = (times * memory for times in (2, 4, 8, 16))
+    return next((size for size in larger if reading_ahead(plan, deal, part, size // AHEAD_SHARE)[1]), 0)
+
+
 def first_samples(plan: Plan, deal: Deal, part: StepTurns) -> Callable[[int], Ints]:
     """The samples that a rank takes first, or a part of it; where samples are counted as they come, each takes all."""
     order, dealt = plan.order, deal if plan.counted else None

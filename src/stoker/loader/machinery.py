@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 from ..batch.batch import Batch
@@ -43,6 +43,7 @@ from .build import (
     make_executor,
     make_pooled,
     make_remote,
+    memory_for_blocks,
     observer,
     policy_of,
     reading_ahead,
@@ -109,7 +110,7 @@ class Machinery:
     """
 
     def __init__(self, plan: Plan, deal: Deal, options: RunOptions, cache: SampleCache | None) -> None:
-        self._options, part = options, options.part
+        self._options, self._deal, part = options, deal, options.part
         self._ahead_bytes = 0
         if options.pool is None:  # which reads for itself
             plan, self._ahead_bytes = reading_ahead(plan, deal, part, options.memory // AHEAD_SHARE)
@@ -259,11 +260,19 @@ class Machinery:
             draws=self.meters.snapshot(look=False).draws > 0,
             idle=self._idle,
             budget=self._share_bytes,
+            memory_for_blocks=self._memory_for_blocks if self.executor.shares_memory else 0,
             ahead=options.ahead,
             chosen=(options.threads, options.processes) != (None, None),
             device=options.output.beside_device,
             processes=bool(self.executor.processes),
         )
+
+    @cached_property
+    def _memory_for_blocks(self) -> int:
+        options = self._options
+        if self._ahead_bytes or options.pool is not None:
+            return 0
+        return memory_for_blocks(self.plan, self._deal, options.part, options.memory)
 
     @property
     def _window(self) -> Window:

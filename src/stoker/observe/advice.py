@@ -228,7 +228,13 @@ def _threads_for_waiting(case: _Case) -> Iterator[Advice]:
 
 def _blocks(case: _Case) -> Iterator[Advice]:
     """Fewer requests, each for many samples."""
-    if case.stats.worked and case.facts.requests > 0.5 * case.stats.worked:
+    facts = case.facts
+    if not case.stats.worked or facts.requests <= 0.5 * case.stats.worked:
+        return
+    if 0 < facts.memory_for_blocks <= _ROOM * facts.memory_left:
+        how = f'memory="{math.ceil(facts.memory_for_blocks / 1e6)}MB"'
+        yield Advice(f"`{how}` reads many samples with one request, ahead of the plan", how)
+    else:
         yield Advice("`shuffle(window=...)` reads many samples with one request", "shuffle(window=...)")
 
 
@@ -310,7 +316,7 @@ _ADVICE: dict[str, tuple[_Find, ...]] = {
     "interpreter": (_feeder,),
     "workers": (_workers_for_cores, _cache),
     "waiting": (_threads_for_waiting, _cache),
-    "network": (_threads_for_waiting, _cache),
+    "network": (_blocks, _threads_for_waiting, _cache),
     "server": (_blocks, _threads_for_waiting, _cache),
     "storage": (_threads_for_waiting, _next_epoch, _shards, _cache),
     "memory": (_more_memory,),

@@ -14,6 +14,7 @@ class Facts:
     requests: int = 0  # that servers have answered; 0: none, or it is not known
     answer_s: float = 0.0  # from such a request until its answer begins, on average
     receive_s: float = 0.0  # and from then until all of it has come
+    memory_for_blocks: int = 0  # `memory=` with which records would be fetched in blocks ahead; 0: they are, or never would be
     seekless: bool = False  # crops of images are decoded, and there is no seek index
     prefix: tuple[str, ...] = ()  # the first steps, which give the same in every epoch, so that a cache may hold what they make
     memory_left: int = 0  # bytes that this process may still take; 0: not known
