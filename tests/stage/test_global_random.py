@@ -312,6 +312,7 @@ def test_what_is_looked_at_changes_with_every_number_that_is_drawn() -> None:
     ]
     for generator, ways in zip(GENERATORS, draws):
         saved = generator.save()
+        generator.seed(1)  # an earlier test may have left a number that the next `normal` or `gauss` takes without drawing
         for way in ways:
             before = generator.look()
             assert not generator.moved(before)
