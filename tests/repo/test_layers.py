@@ -60,6 +60,7 @@ READS_ENVIRONMENT = {
     "engine/ray_session.py",
     "engine/worker_handle.py",
     "plan/ranks.py",
+    "storage/aws_profile.py",
     "storage/home.py",
     "storage/objects.py",
     "storage/proxies.py",

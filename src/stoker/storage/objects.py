@@ -10,9 +10,9 @@ not, and one loop within another would multiply their patience. The price: obsto
 pauses after its 429 and 503 are ours. And its waits are set when a store is opened, so that the last attempt of a read is not cut
 off where the budget ends: it may take half of `budget_s` once more, or `connect_s` and `silence_s` where that is longer.
 
-Credentials, region and endpoint come as obstore takes them: the environment variables of each provider, then the identity of the
-machine. What obstore says in its errors may hold the server's answer, and with it account names and signatures; none of it
-reaches a message, only what kind of failure it was.
+Credentials, region and endpoint come from the environment variables of each provider, for S3 then from the files of AWS's tools
+(`aws_profile.py`), and then from the identity of the machine. What obstore says in its errors may hold the server's answer, and
+with it account names and signatures; none of it reaches a message, only what kind of failure it was.
 """
 
 from __future__ import annotations
@@ -25,12 +25,14 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator
+from contextlib import nullcontext, suppress
 from datetime import timedelta
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from ..errors import ConfigError, MissingExtra
 from ..registry import needed
+from . import aws_profile
 from .blob import Stat
 from .http import HttpRemote
 from .names import printable
@@ -44,21 +46,23 @@ STORES = {"s3": "S3Store", "gs": "GCSStore", "az": "AzureStore"}
 _VARIABLES = {"s3": "AWS_", "gs": "GOOGLE_", "az": "AZURE_"}
 #: what is configured for obstore alone, and that nothing is to be signed
 _UNSIGNED = ("SKIP_SIGNATURE", "PROXY_URL", "PROXY_CA_CERTIFICATE", "ALLOW_INVALID_CERTIFICATES")
-#: the variables among them with the address of a server, and how that has to begin
-_ENDPOINT, _HTTP = re.compile(r"_ENDPOINT(_URL(_S3)?)?$|_BASE_URL$"), re.compile(r"https?://[^/]", re.IGNORECASE)
+#: the variables among them with the address of a server
+_ENDPOINT = re.compile(r"_ENDPOINT(_URL(_S3)?)?$|_BASE_URL$")
 _OFF = ("", "0", "false", "off", "no", "n")
 #: how long a signed URL is valid. It is used for half of that, so that clocks may differ; where one does not work, obstore reads
 #: the object for as long
 _SIGNED_S = 900
 #: reads for which signed URLs were no use, in a store where none ever worked, after which none are signed for as long
 _MOST_DOUBTS = 3
+#: how often files with credentials are looked at
+_FILES_S = 60.0
 _STATUS = re.compile(r"status code: (\d{3})\b")
 #: exceptions of obstore -> the status they stand for
 _STATUSES = {"UnauthenticatedError": 401, "PermissionDeniedError": 403, "PreconditionError": 412, "NotModifiedError": 304}
 #: what a text of obstore holds -> what it means, what to do, and how many attempts are worth it
 _MEANINGS = (
     ("169.254.169.254", "no credentials were found",
-     "set them as obstore reads them (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, GOOGLE_SERVICE_ACCOUNT, "
+     "set them as obstore reads them (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY or a profile, GOOGLE_SERVICE_ACCOUNT, "
      "AZURE_STORAGE_ACCOUNT_NAME), or for public data AWS_SKIP_SIGNATURE=true and its like", 2),
     ("metadata.google.internal", "no credentials were found", "set GOOGLE_SERVICE_ACCOUNT, or GOOGLE_SKIP_SIGNATURE=true", 2),
     ("incorrectly configured region", "the bucket is in another region", "set AWS_REGION", 1),
@@ -174,7 +178,7 @@ class ObjectRemote(Remote):
 
     def _opened(self, patience: Patience) -> _ObjectStore:
         store = self._store
-        if store is None or store.process != os.getpid():
+        if store is None or store.process != os.getpid() or store.outdated():
             store = self._store = _store_of(self._scheme, self._bucket, patience)
         return store
 
@@ -225,6 +229,9 @@ class _ObjectStore:
         self.process, self._url = os.getpid(), f"{scheme}://{bucket}"
         self.api = _obstore(scheme)
         _check_endpoint(_VARIABLES[scheme])
+        #: the files of AWS's tools, as they are now, when they are looked at again, and whether they have changed
+        self._files, self._look_s = aws_profile.seen() if scheme == "s3" else (), time.monotonic() + _FILES_S
+        self._outdated = False
         # Not `client_options`: they would replace what the environment says, AWS_ALLOW_HTTP among it.
         config = {
             "connect_timeout": f"{round(patience.connect_s * 1000)}ms",
@@ -235,7 +242,9 @@ class _ObjectStore:
         }
         make = getattr(self.api.store, STORES[scheme])
         try:
-            self.store = _answer_of(lambda: make(bucket, config=config, retry_config={"max_retries": 0}))
+            # Settings of a profile have no name here: they hold secrets, and tools show a traceback's variables.
+            profile = aws_profile.settings if scheme == "s3" else dict
+            self.store = _answer_of(lambda: make(bucket, config={**config, **profile()}, retry_config={"max_retries": 0}))
         except RemoteFault as fault:
             if not fault.again:
                 raise
@@ -247,6 +256,13 @@ class _ObjectStore:
         self.unsigned_until = 0.0
         if any(os.environ.get(_VARIABLES[scheme] + name, "").lower() not in _OFF for name in _UNSIGNED):
             self.unsigned_until = math.inf
+
+    def outdated(self) -> bool:
+        """Whether files that may hold its credentials have changed: keys for some hours are written again and again."""
+        if self._files and time.monotonic() >= self._look_s:
+            self._look_s = time.monotonic() + _FILES_S
+            self._outdated = self._files != aws_profile.seen()
+        return self._outdated
 
     def signs(self) -> bool:
         """Whether URLs of this store are worth signing."""
@@ -263,11 +279,10 @@ class _ObjectStore:
 
 
 def _check_endpoint(variables: str) -> None:
-    """Raise where a variable with the address of a server is not a URL: obstore would panic, and print its stack."""
+    """Raise where a variable with the address of a server is not a URL."""
     for name, value in os.environ.items():
-        if name.startswith(variables) and _ENDPOINT.search(name) and value and not _HTTP.match(value):
-            remedy = "write http:// or https:// before the host, as in http://127.0.0.1:9000"
-            raise RemoteFault(f"the variable {name} is not a URL", again=False, remedy=remedy)
+        if name.startswith(variables) and _ENDPOINT.search(name) and value:
+            aws_profile.check_address(f"the variable {name}", value)
 
 
 _stores: weakref.WeakValueDictionary[tuple[str, str, Patience], _ObjectStore] = weakref.WeakValueDictionary()
@@ -284,8 +299,10 @@ def _store_of(scheme: str, bucket: str, patience: Patience) -> _ObjectStore:
             why = "object stores cannot be read in a process forked after they were read in its parent"
             raise RemoteFault(why, again=False, remedy="start workers with 'spawn' or 'forkserver'")
         store = _stores.get((scheme, bucket, patience))
-        if store is None:
-            store = _stores[scheme, bucket, patience] = _ObjectStore(scheme, bucket, patience)
+        if store is None or store.outdated():
+            with nullcontext() if store is None else suppress(RemoteFault):  # as it is being written: the old keys may still do
+                store = _stores[scheme, bucket, patience] = _ObjectStore(scheme, bucket, patience)
+            assert store is not None
         _runs_in = os.getpid()
         return store
 
