@@ -44,7 +44,7 @@ def test_a_gpu_that_decodes_otherwise_is_refused_before_it_sees_a_picture(
     emulated: Emulation, photos: Path, monkeypatch: pytest.MonkeyPatch, kernel: str
 ) -> None:
     break_kernel(monkeypatch, kernel)
-    told = r"made-up pictures that the GPU decoded for a check, \d+ came out with other pixels than on the CPU"
+    told = r"made-up pictures that the GPU decoded for a check, \d+ have different pixels than on the CPU"
     with pytest.raises(DeviceError, match=told):
         crops(photos).loader(device="cuda", decode_on="cuda")
     with crops(photos).loader(device="cuda", decode_on="auto", threads=2) as loader:

@@ -781,9 +781,7 @@ def test_a_device_that_fails_in_the_middle_ends_the_run_by_name(
 
 def test_a_library_that_is_not_there_is_named(emulated: Emulation, photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("stoker.device.cuda_driver.LIBRARY", "libnothing.so.1")
-    with pytest.raises(
-        DeviceError, match=r"could not be loaded \(libnothing\.so\.1: .*install NVIDIA's driver, or use decode_on"
-    ):
+    with pytest.raises(DeviceError, match=r"cannot be loaded \(libnothing\.so\.1: .*install NVIDIA's driver, or use decode_on"):
         crops(photos).loader(device="cuda", decode_on="cuda")
 
 
@@ -808,7 +806,9 @@ def test_a_memory_budget_that_is_too_large_is_refused_with_a_remedy(
         epochs(loader)
 
 
-@pytest.mark.parametrize(("dimensions", "told"), [(1, "there is no memory for decoding on the device"), (4, "for another batch")])
+@pytest.mark.parametrize(
+    ("dimensions", "told"), [(1, "there is not enough memory for decoding on the device"), (4, "for another batch")]
+)
 def test_auto_stays_on_the_cpu_where_the_device_has_no_memory(
     emulated: Emulation, photos: Path, monkeypatch: pytest.MonkeyPatch, dimensions: int, told: str
 ) -> None:

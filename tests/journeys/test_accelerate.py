@@ -47,7 +47,7 @@ REFUSED: dict[str, tuple[Pipeline, dict[str, Any], bool, str]] = {
     ),
     "sharded, in turns": (ids(24).shard(0, WORLD), {"batch_size": 4}, False, "leave out .shard()"),
     "batched twice, with workers": (ids(24).batch(4), {"batch_size": 4, "num_workers": 1}, True, "pass batch_size=None"),
-    "batches, in turns": (ids(24).batch(4), {"batch_size": None}, False, "leave out dispatch_batches=False"),
+    "batches, in turns": (ids(24).batch(4), {"batch_size": None}, False, "omit dispatch_batches=False"),
 }
 
 

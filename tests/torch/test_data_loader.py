@@ -115,7 +115,7 @@ def test_an_iterable_data_set_takes_no_order(given: dict[str, Any]) -> None:
         ({"seed": 1.5}, "must be an integer"),
         ({"memory": "lots"}, "memory"),
         ({"executor": "threads"}, "num_workers=0"),
-        ({"executor": "threads", "num_workers": 1, "worker_init_fn": print}, "prepares a worker process"),
+        ({"executor": "threads", "num_workers": 1, "worker_init_fn": print}, "prepares worker processes"),
     ],
 )
 def test_our_own_arguments_are_checked_too(given: dict[str, Any], why: str) -> None:

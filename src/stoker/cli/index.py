@@ -42,7 +42,7 @@ def index(
     step: Annotated[
         int | None,
         amount(
-            "With --jpeg: an entry every N blocks (MCUs) of a row. Fewer help crops a little and GPU decoding much.",
+            "With --jpeg: an entry every N blocks (MCUs) of a row. Smaller values help crops a little and GPU decoding a lot.",
             most=65535,
             show_default="16, or that of the existing index",
         ),
