@@ -407,7 +407,7 @@ def test_without_pinned_memory_pictures_are_read_and_that_is_told_once(
 
 def test_who_keeps_pictures_hears_of_it_and_a_size_that_is_none_is_refused(emulated: Emulation, photos: Path) -> None:
     told = crops(photos).explain(decode_on="cuda", pinned_memory="2GB")
-    assert "At most 2.0 GB of pictures stay in pinned memory once they were read" in told
+    assert "At most 2.0 GB of pictures stay in pinned memory after their first read" in told
     with pytest.raises(ConfigError, match="loader: pinned_memory='much' is not a size"):
         crops(photos).loader(device="cuda", decode_on="cuda", pinned_memory="much")
 
@@ -1081,7 +1081,7 @@ def test_what_was_decoded_where_is_told(emulated: Emulation, photos: Path, caplo
         told, stats = loader.why(), loader.stats()
         assert "image: the 30 of 42 pictures that have a seek index on the GPU" in loader._explained()
         assert "All pictures in flight take at most 2.0 GB of the GPU's memory" in loader._explained()
-    assert f"Images are decoded on the GPU, as asked for ({stats.device_images:,} of " in told
+    assert f"Images are decoded on the GPU, as requested ({stats.device_images:,} of " in told
     assert f"it gave {stats.device_refused:,} back" in told
     assert [step.kind for step in stats.steps][:2] == ["read", "device"]
     assert not caplog.records

@@ -599,7 +599,7 @@ def test_a_loader_says_what_it_does_and_what_it_measured() -> None:
     assert loader.explain().splitlines()[0] == "Draws: 23 items, shuffled, in batches of 4; seed 7"
     assert "the data set makes its items" in loader.explain()
     assert "in this thread" in loader.explain()
-    assert "Too little" in loader.why()
+    assert "too short to say" in loader.why()
     list(loader)
     assert loader.stats().samples == 23
     assert [step.name for step in loader.stats().steps] == ["items", "collate"]
