@@ -73,4 +73,4 @@ def test_where_floats_come_out_otherwise_the_cpu_makes_them(
     pipeline = stoker.files(photos).image("image", RandomResizedCrop(40), Normalize((0.5,) * 3, (0.2,) * 3)).batch(7)
     with caplog.at_level(logging.INFO, "stoker"), pipeline.loader(device="cuda", threads=2) as loader:
         assert epochs(loader, 1) == expected(pipeline, 1)
-        assert "on the CPU, because the GPU makes other floats than the CPU" in loader._machinery.floats.told
+        assert "on the CPU, because the GPU computes other floats than the CPU" in loader._machinery.floats.told

@@ -139,6 +139,6 @@ def test_fitting_again_goes_on_with_the_trainers_epochs() -> None:
 
 
 def test_a_place_the_trainer_would_go_back_from_is_refused() -> None:
-    refused = pytest.raises(ConfigError, match=r"put at epoch 3 .* starts epoch 0")
+    refused = pytest.raises(ConfigError, match=r"set to epoch 3 .* starts epoch 0")
     with COUNTED.loader(format="torch", epoch=3) as batches, refused:
         trainer_of().fit(Model(), batches)
