@@ -53,6 +53,8 @@ def double(x: Any) -> Any:
         (lambda p: stoker.tfrecord("x", compression_type="GZIP"), r"tfrecord\(compression_type='GZIP'\): use compression='gzip'"),
         (lambda p: stoker.tfrecord("x", num_parallel_reads=4), "interleave="),
         (lambda p: stoker.tar("x", shardshuffle=100), r"\.shuffle\(\)"),
+        (lambda p: stoker.tar("x", shuffle=100), r"\.shuffle\(\)"),
+        (lambda p: stoker.tar("x", extensions="jpg cls"), r"\.select\("),
         (lambda p: stoker.tar("x", nodesplitter=double), r"\.shard\(\)"),
         (lambda p: stoker.tar("x", handler=double), r"on_error\('skip'"),
         (lambda p: stoker.files("x", transform=double), r"\.image\("),
@@ -106,6 +108,37 @@ def test_a_method_of_another_loader_is_answered_with_ours(name: str, told: str) 
     with pytest.raises(AttributeError, match=f"no attribute '{name}'; .*{told}"):
         getattr(PIPELINE, name)
     assert not hasattr(PIPELINE, name)
+
+
+@pytest.mark.parametrize(
+    ("verb", "told"),
+    [
+        ("batch", r"^batch\(\) needs its size, as in \.batch\(256\)$"),
+        ("decode", r"^decode\(\) needs .* \.decode\('jpg'\); numbers, .* by extension$"),
+        ("image", r"^image\(\) needs .* \.image\('image', "),
+        ("filter", r"^filter\(\) needs the argument 'fn'$"),
+    ],
+)
+def test_a_missing_argument_is_asked_for_by_its_meaning(verb: str, told: str) -> None:
+    with pytest.raises(ArgumentError, match=told):
+        getattr(PIPELINE, verb)()
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("WebDataset", r"stoker\.tar\("),
+        ("TFRecordDataset", r"stoker\.tfrecord\("),
+        ("ImageFolder", r"stoker\.files\("),
+        ("from_tensor_slices", r"stoker\.arrays\(.*stoker\.filelist\("),
+        ("DataLoader", r"\.loader\(\).*stoker\.torch\.DataLoader"),
+        ("LMDBSerializer", r"stoker\.lmdb\(.*stoker\.write_lmdb\("),
+    ],
+)
+def test_a_class_of_another_library_is_answered_with_our_source(name: str, told: str) -> None:
+    with pytest.raises(AttributeError, match=f"module 'stoker' has no attribute '{name}'; .*{told}"):
+        getattr(stoker, name)
+    assert not hasattr(stoker, name)
 
 
 def test_a_pipeline_is_still_copied_pickled_and_asked_for_what_it_lacks() -> None:

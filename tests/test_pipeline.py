@@ -56,7 +56,7 @@ def test_an_inner_batch_is_explained_as_it_was_written() -> None:
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
-        (lambda p: p.image("image", CropBox("a"), CropBox("b")), "one image stage crops to one field, not to a and b"),
+        (lambda p: p.image("image", CropBox("a"), CropBox("b")), "can crop to one field only, not to a and b"),
         (lambda p: p.image("image", Normalize(0, 1), Normalize(0, 1)), "second Normalize"),
         (lambda p: p.image("image", Normalize(0, 1), CenterCrop(8)), "put Normalize at the end"),
         (lambda p: p.image("image", Normalize(0, 1), out="uint8"), "Normalize, which produces floats"),
@@ -74,7 +74,7 @@ def test_an_inner_batch_is_explained_as_it_was_written() -> None:
         (lambda p: p.repeat(0), r"repeat\(count=0\)"),
         (lambda p: p.shuffle(window=0), r"shuffle\(window=0\)"),
         (lambda p: p.shard(rank=0), "both rank and world"),
-        (lambda p: p.shard(rank=2, world=2), "rank counts from 0"),
+        (lambda p: p.shard(rank=2, world=2), "rank must be from 0"),
         (lambda p: p.shard(remainder="some"), "drop, pad, keep"),
         (lambda p: p.select(), "at least one field"),
         (lambda p: p.on_error("ignore"), "'raise' or 'skip'"),
@@ -271,7 +271,7 @@ def test_an_epoch_cut_from_endless_data_has_a_length() -> None:
     endless = stoker.arrays(x=np.arange(6)).shuffle(seed=1).repeat().batch(4)
     assert len(endless.take(5)) == len(list(endless.take(5))) == 5
     assert len(endless.skip(2).take(5)) == len(list(endless.skip(2).take(5))) == 5
-    with pytest.raises(TypeError, match="repeats without end"):
+    with pytest.raises(TypeError, match="endless repeat"):
         len(endless)
 
 

@@ -30,7 +30,7 @@ _RANK = "use shard(rank={value}, world=...)"
 _OPERATIONS = "operations are passed separately: image(field, Resize(224), ...), from stoker.image"
 _SKIP = "use .on_error('skip', budget=...)"
 
-_COMPRESSION = "use compression='gzip' or compression='zlib', or omit it to have it found out"
+_COMPRESSION = "use compression='gzip' or compression='zlib', or omit it to detect it"
 _TOGETHER = "shards are read in parallel; for those read in sequence, interleave=... is how many are open at once"
 _SHARDS = "the order belongs to the pipeline: .shuffle() is over the samples of all shards"
 _SPLIT = "ranks belong to the pipeline: .shard(); workers share every batch by themselves"
@@ -115,10 +115,13 @@ _ARGUMENTS: dict[str, dict[str, str]] = {
     "tar": {
         "cache_dir": "use cache={value}",
         "cache_size": "use cache=stoker.Cache(folder, limit={value})",
+        "decoder": "numbers, text, JSON and arrays are decoded by extension; pictures with .image(...) or .decode('jpg')",
         "detshuffle": _SHARDS,
+        "extensions": "use .select('jpg', 'cls')",
         "nodesplitter": _SPLIT,
         "resampled": "use .repeat()",
         "shardshuffle": _SHARDS,
+        "shuffle": _SHARDS,
         "splitter": _SPLIT,
         "workersplitter": _SPLIT,
     },
@@ -146,6 +149,16 @@ _POSITIONAL = {
         "choose one: shuffle() for the whole data set, without a buffer; shuffle(window={value}) to keep reading nearly "
         "sequential; or shuffle(seed={value})"
     ),
+}
+
+#: what to say where the first argument is missing
+_MISSING = {
+    "batch": "batch() needs its size, as in .batch(256)",
+    "decode": (
+        "decode() needs the name of a picture's field, as in .decode('jpg'); numbers, text, JSON and arrays in tar shards "
+        "are decoded by extension"
+    ),
+    "image": "image() needs the name of a picture's field, as in .image('image', RandomResizedCrop(224))",
 }
 
 #: methods and attributes of other loaders' data sets
@@ -194,7 +207,24 @@ _ATTRIBUTES = {
     "Batch": {"keys_": "use batch.sample_keys", "mask": "use batch.valid"},
     "Loader": {"dataset": "to skip batches, as Accelerate's skip_first_batches() does, call loader.skip(n)"},
     "Sample": {"key_": "use sample.key"},
-    "module": {"skip": "use pipeline.on_error('skip', budget=...)"},
+    "module": {
+        "DataLoader": "use pipeline.loader(), or stoker.torch.DataLoader for a torch data set",
+        "Dataset": "start from a source, such as stoker.files('photos'), stoker.tar(...) or stoker.arrays(...)",
+        "ImageFolder": "use stoker.files(folder)",
+        "LMDBSerializer": "use stoker.lmdb(path), and stoker.write_lmdb(path, samples)",
+        "ShardWriter": "use stoker.write_tar('train-{:06d}.tar', samples)",
+        "TFRecordDataset": "use stoker.tfrecord(files)",
+        "TFRecordWriter": "use stoker.TfrecordWriter(path), or stoker.write_tfrecord(path, samples)",
+        "WebDataset": "use stoker.tar('train-{000000..000147}.tar')",
+        "from_generator": "use stoker.stream(fn)",
+        "from_tensor_slices": "use stoker.arrays(x=..., y=...); for paths of files stoker.files([...]) or "
+        "stoker.filelist('train.txt')",
+        "image_dataset_from_directory": "use stoker.files(folder)",
+        "list_files": "use stoker.files(folder, pattern='**/*.jpg')",
+        "load_dataset": "start from a source, such as stoker.files('photos'), stoker.tar(...) or stoker.tfrecord(...)",
+        "sample_from_datasets": "use stoker.mix([a, b], weights=[0.7, 0.3])",
+        "skip": "use pipeline.on_error('skip', budget=...)",
+    },
 }
 
 #: what WebDataset's `decode` takes in the place of a field
@@ -222,6 +252,11 @@ def advised(method: Callable[Given, Result]) -> Callable[Given, Result]:
     verb, parameters = method.__name__, list(inspect.signature(method).parameters.values())
     known = [each.name for each in parameters if each.kind is not each.VAR_POSITIONAL and each.name != "self"]
     most = sum(each.kind is each.POSITIONAL_OR_KEYWORD for each in parameters)  # self is one
+    needed = [
+        (at, each.name)
+        for at, each in enumerate(parameters)
+        if each.kind is each.POSITIONAL_OR_KEYWORD and each.default is each.empty
+    ]
     any_number = any(each.kind is each.VAR_POSITIONAL for each in parameters)
 
     @functools.wraps(method)
@@ -231,6 +266,9 @@ def advised(method: Callable[Given, Result]) -> Callable[Given, Result]:
                 raise _unknown_argument(verb, name, value, known)
         if len(args) > most and not any_number:
             raise _too_many(verb, args[most:], known)
+        for at, name in needed:
+            if at >= len(args) and name not in kwargs:
+                raise ArgumentError(_MISSING.get(verb, f"{verb}() needs the argument {name!r}"))
         return method(*args, **kwargs)
 
     return call

@@ -96,7 +96,7 @@ class Pipeline:
     def _as_member(self) -> tuple[Source, dict[str, str], tuple[n.OrderNode, ...]]:
         """Source, {field here: field there}, and order, for `mix`."""
         if not isinstance(self._source, Source):
-            raise ConfigError("mix() needs sources whose samples can be counted; a stream's cannot")
+            raise ConfigError("mix() needs sources whose samples can be counted, not streams")
         verbs: list[n.OrderNode] = []
         names: list[n.NameNode] = []
         for node in self._nodes:
@@ -105,7 +105,7 @@ class Pipeline:
             elif isinstance(node, (n.Select, n.Rename, n.Drop)):
                 names.append(node)
             else:
-                raise ConfigError(f"{n.verb_of(node)}() comes before mix(); put it after mix(), where it works on all samples")
+                raise ConfigError(f"{n.verb_of(node)}() comes before mix(); put it after mix(), where it applies to all samples")
         if Order(tuple(verbs), len(self._source)).length == 0:
             raise ConfigError(f"mix(): {self._source.describe()} has no sample left after take or skip")
         return *resolve_names(self._source, names), tuple(verbs)
@@ -199,18 +199,18 @@ class Pipeline:
         floats = next((op for op in ops if isinstance(op, (Normalize, ToFloat))), None)
         out = _choice("image", "out", out or ("uint8" if floats is None else "float32"), ("uint8", "float32"))
         if floats is not None and out == "uint8":
-            raise ConfigError(f"image(out='uint8') with {type(floats).__name__}, which produces floats: omit `out`")
+            raise ConfigError(f"image(out='uint8') with {type(floats).__name__}, which produces floats: omit out")
         lower(ops, color=color, layout=layout, out=out, fast=fast)  # find mistakes here, not in a worker
         _whole("image", "max_pixels", max_pixels, 1)
         fast, orient = _flag("image", "fast", fast), _flag("image", "orient", orient)
         relative_boxes = _flag("image", "relative_boxes", relative_boxes)
         if not isinstance(boxes, (str, list, tuple)):
-            raise ConfigError(f"image({field!r}, boxes={boxes!r}): name the field that holds boxes, or several")
+            raise ConfigError(f"image({field!r}, boxes={boxes!r}): must be the name of the field that holds boxes, or several")
         names = (boxes,) if isinstance(boxes, str) else tuple(boxes)
         if names and field in _names("image boxes=", names):
-            raise ConfigError(f"image({field!r}, boxes={field!r}): name the field that holds boxes, not the image")
+            raise ConfigError(f"image({field!r}, boxes={field!r}): must be a field that holds boxes, not the image")
         if relative_boxes and not names:
-            raise ConfigError(f"image({field!r}, relative_boxes=True): name the fields they are in, e.g. boxes='box'")
+            raise ConfigError(f"image({field!r}, relative_boxes=True): needs the fields that hold the boxes, e.g. boxes='box'")
         lenient = _flag("image", "lenient", lenient)
         node = n.Image(field, ops, color, layout, out, fast, max_pixels, orient, names, relative_boxes, lenient)
         check_size(node)
@@ -353,7 +353,7 @@ class Pipeline:
         """
         size = _whole("batch", "size", size, 1)
         if pad is not None and not isinstance(pad, Mapping):
-            raise ConfigError(f"batch(pad={short(pad)}): must be a mapping of fields to what fills them, e.g. {{'tokens': 0}}")
+            raise ConfigError(f"batch(pad={short(pad)}): must be a mapping of fields to fill values, e.g. {{'tokens': 0}}")
         return self._with(n.Batch(size, _flag("batch", "drop_last", drop_last), tuple((pad or {}).items())))
 
     @advised
@@ -426,7 +426,7 @@ class Pipeline:
         if policy == "skip":
             return self._with(n.OnError(skipping))
         if skipping != n.SkipPolicy():
-            raise ConfigError("on_error('raise') skips nothing: omit budget, window, quarantine and fill, or use 'skip'")
+            raise ConfigError("on_error('raise') does not skip: omit budget, window, quarantine and fill, or use 'skip'")
         return self._with(n.OnError(None))
 
     @advised
@@ -556,7 +556,7 @@ class Pipeline:
         from .device.keras_dataset import keras_dataset
 
         if self.plan.batch is None:
-            raise ConfigError("keras_dataset(): Keras takes batches, and this pipeline gives single samples; add .batch(n) to it")
+            raise ConfigError("keras_dataset(): Keras takes batches, but this pipeline returns single samples; add .batch(n)")
         return keras_dataset(self.loader(**loader), inputs, targets, weights)
 
     def tf_dataset(self, *, batches: str = "tuple", epoch: int = 0, skip: int = 0, **loader: Any) -> Any:
@@ -580,7 +580,10 @@ class Pipeline:
             sharded, length = looking.rank.world > 1, looking.remaining
             first = next(iter(looking), None)
         if first is None:
-            raise ConfigError("tf_dataset(): the first epoch has no batch, so nothing shows what its tensors are")
+            raise ConfigError(
+                "tf_dataset(): the first epoch has no batch, so the types of its tensors are unknown; use smaller batches, "
+                "or drop_last=False"
+            )
         shapes = running.known_shapes(plan, _WorkerPart(self).deal)
         return tf_dataset(make, first._asdict(), shapes, batches == "dict", sharded, None if skip else length)
 

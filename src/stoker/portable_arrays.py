@@ -57,7 +57,7 @@ class ArrayInFile:
                 )
             data = np.memmap(self.path, np.uint8, "r", self.at, (self.length,))
         except OSError as error:
-            raise SourceNotFound(f"{self.path}: cannot be mapped again: {error.strerror}; put it back") from error
+            raise SourceNotFound(f"{self.path}: cannot be mapped again: {error.strerror}; restore the file") from error
         found: NDArray[Any] = np.ndarray(self.shape, self.dtype, data, self.first, self.strides)
         return found
 

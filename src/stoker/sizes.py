@@ -32,7 +32,7 @@ def parse_bytes(value: int | str, name: str) -> int:
         number, unit = found[1], _UNITS[found[2] or ""]
         size = int(number) * unit if number.isdigit() else int(float(number) * unit)
     if not isinstance(size, int) or isinstance(size, bool) or not 0 < size < 1 << 62:
-        raise ConfigError(f"{name}={value!r} is not a size; write a number of bytes, or a text such as '2GB' or '512MiB'")
+        raise ConfigError(f"{name}={value!r} is not a size; use a number of bytes, or a text such as '2GB' or '512MiB'")
     return size
 
 

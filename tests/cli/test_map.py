@@ -275,8 +275,8 @@ def test_stopped_and_started_again_the_outputs_are_the_same(folder: Path, number
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["user_maps:upper", "in-00.tar", "out.tar", "--ray-address", "a:1"], "the cluster of --on ray"),
-        (["user_maps:upper", "in-00.tar", "out.tar", "--on", "mars"], "not known"),
+        (["user_maps:upper", "in-00.tar", "out.tar", "--ray-address", "a:1"], "needs --on ray"),
+        (["user_maps:upper", "in-00.tar", "out.tar", "--on", "mars"], "choose local"),
         (["user_maps:nothing", "in-00.tar", "out.tar"], "it has upper, "),
         (["user_maps:number", "in-00.tar", "out.tar"], "no function"),
         (["user_maps", "in-00.tar", "out.tar"], "MODULE:FUNCTION"),
@@ -285,7 +285,7 @@ def test_stopped_and_started_again_the_outputs_are_the_same(folder: Path, number
         (["user_maps:upper", "in-00.tar", "out-{}.tar"], "{}"),
         (["user_maps:upper", "in-{00..02}.tar", "in-{}.tar"], "input and an output"),
         (["user_maps:upper", "-", "out.tar"], "standard input"),
-        (["user_maps:upper", "in-00.tar", "s3://bucket/out.tar"], "this machine"),
+        (["user_maps:upper", "in-00.tar", "s3://bucket/out.tar"], "local files"),
         (["user_maps:upper", "in-00.tar", "missing/out.tar"], "missing"),
         (["user_maps:upper", "in-{0..99999999}.tar", "out-{}.tar"], "braces"),
     ],

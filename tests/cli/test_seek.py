@@ -147,7 +147,7 @@ def test_without_jpeg_a_folder_has_no_index_and_a_list_never(stoker: Any, photos
     assert result.exit_code == 2 and "--jpeg" in result.stderr
     (tmp_path / "list.txt").write_text(f"{photos}/a/00.jpg\n")
     result = stoker("index", "--jpeg", tmp_path / "list.txt")
-    assert result.exit_code == 2 and "name the folder" in result.stderr
+    assert result.exit_code == 2 and "use their folder" in result.stderr
 
 
 # ---- pack -------------------------------------------------------------------------------------------------------------------

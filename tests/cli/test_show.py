@@ -64,7 +64,8 @@ def test_a_list_takes_labels_from_folders_or_from_its_lines(stoker_json: Any, im
 
 
 @pytest.mark.parametrize(
-    "name", ["missing", "shards-{0000..0009}.tar", "x.tfrecord", "x-*.tar", "x.lmdb", "pipe:ls", "ftp://host/x.tar"]
+    "name",
+    ["missing", "train.py:train", "shards-{0000..0009}.tar", "x.tfrecord", "x-*.tar", "x.lmdb", "pipe:ls", "ftp://host/x.tar"],
 )
 def test_a_source_that_is_not_there_or_not_known_is_wrong_usage(stoker: Any, name: str) -> None:
     result = stoker("show", name)
@@ -240,7 +241,7 @@ def test_a_pipeline_of_the_user_shows_what_it_does_epoch_after_epoch(
 
 @pytest.mark.parametrize(
     ("pipeline", "why"),
-    [("number", "is of type int"), ("ragged", "cannot be counted"), ("stored", "no field of its samples is a picture")],
+    [("number", "is of type int"), ("ragged", "cannot be counted"), ("stored", "its samples have no picture field")],
 )
 def test_a_pipeline_that_shows_nothing_says_why(
     stoker: Any, tmp_path: Path, image_folder: Path, module: Path, pipeline: str, why: str

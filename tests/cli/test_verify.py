@@ -192,7 +192,7 @@ def test_one_listed_sample_is_chosen_by_line_or_key(stoker: Any, stoker_json: An
     assert result.exit_code == 1 and f"line {number}: cut" in result.stdout and "1 sample: 1 still bad" in result.stdout
     for choice in (("--line", 9), ("--key", "k99")):
         result = stoker("verify", "--replay", listed, *choice, "shards")
-        assert result.exit_code == 2 and "there is no line with" in result.stderr
+        assert result.exit_code == 2 and "has no line with" in result.stderr
 
 
 def test_a_source_is_read_and_decoded_where_it_is_listed_and_other_data_are_told_from_it(
@@ -215,4 +215,4 @@ def test_a_source_is_read_and_decoded_where_it_is_listed_and_other_data_are_told
 
 def test_lines_and_keys_are_those_of_a_file(stoker: Any, folder: Path) -> None:
     result = stoker("verify", folder, "--line", 1)
-    assert result.exit_code == 2 and "name it with --replay FILE" in result.stderr
+    assert result.exit_code == 2 and "add --replay FILE" in result.stderr

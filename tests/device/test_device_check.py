@@ -44,7 +44,7 @@ def test_a_gpu_that_decodes_otherwise_is_refused_before_it_sees_a_picture(
     emulated: Emulation, photos: Path, monkeypatch: pytest.MonkeyPatch, kernel: str
 ) -> None:
     break_kernel(monkeypatch, kernel)
-    told = r"made-up pictures that the GPU decoded for a check, \d+ came out with other pixels than on the CPU"
+    told = r"made-up pictures that the GPU decoded for a check, \d+ have different pixels than on the CPU"
     with pytest.raises(DeviceError, match=told):
         crops(photos).loader(device="cuda", decode_on="cuda")
     with crops(photos).loader(device="cuda", decode_on="auto", threads=2) as loader:
@@ -73,4 +73,4 @@ def test_where_floats_come_out_otherwise_the_cpu_makes_them(
     pipeline = stoker.files(photos).image("image", RandomResizedCrop(40), Normalize((0.5,) * 3, (0.2,) * 3)).batch(7)
     with caplog.at_level(logging.INFO, "stoker"), pipeline.loader(device="cuda", threads=2) as loader:
         assert epochs(loader, 1) == expected(pipeline, 1)
-        assert "on the CPU, because the GPU makes other floats than the CPU" in loader._machinery.floats.told
+        assert "on the CPU, because the GPU computes other floats than the CPU" in loader._machinery.floats.told

@@ -333,7 +333,7 @@ def test_explain_says_where_floats_are_made(photos: Path) -> None:
 
 def no_driver(emulated: Emulation, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(cuda_driver, "LIBRARY", "libnothing.so.1")
-    return "the CUDA driver's library could not be loaded"
+    return "the CUDA driver library cannot be loaded"
 
 
 def no_compiler(emulated: Emulation, monkeypatch: pytest.MonkeyPatch) -> str:

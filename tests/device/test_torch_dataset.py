@@ -324,7 +324,7 @@ def test_accelerate_is_seen_through_a_data_set_of_the_users_own() -> None:
             return list(DataLoader(Inner(dataset), batch_size=None))
 
     DataLoaderDispatcher.__module__ = "accelerate.data_loader"
-    with pytest.raises(ConfigError, match=r"leave out \.shard\(\)"):
+    with pytest.raises(ConfigError, match=r"omit \.shard\(\)"):
         DataLoaderDispatcher().read(numbers().shard(rank=0, world=2).batch(4).torch_dataset())
     assert len(DataLoaderDispatcher().read(numbers().batch(4).torch_dataset())) == 15
 

@@ -194,7 +194,7 @@ def test_workers_in_the_way_of_a_loop_that_does_not_wait_leave_it_its_interprete
     policy = AutoPolicy(16, 16)
     choice = first_choice(policy, SLOWED)
     assert choice is not None and choice.setting == Setting(1, 15)
-    assert choice.reason == "the training loop's steps took 34% longer beside busy workers: it gets its interpreter for itself"
+    assert choice.reason == "the training loop's steps took 34% longer while workers are busy: it gets an interpreter of its own"
     assert settle(policy, choice, *[replace(SLOWED, samples=8900, slowed=None)] * 6) is None
     assert policy.reason.endswith("17,800 samples/s instead of 13,400") and policy.settled
 
@@ -203,7 +203,7 @@ def test_on_few_cores_fewer_workers_do_the_same_work() -> None:
     policy = AutoPolicy(2, 2)
     choice = first_choice(policy, replace(CALM, task_s=0.3, slowed=0.2))
     assert choice is not None and choice.setting == Setting(0, 1)
-    assert choice.reason.endswith("20% longer beside busy workers: 1 worker can do the work")
+    assert choice.reason.endswith("20% longer while workers are busy: 1 worker can do the work")
 
 
 def test_giving_way_that_makes_the_loop_no_faster_or_wait_is_undone_and_not_tried_again() -> None:

@@ -39,7 +39,7 @@ def test_a_tensor_in_a_function_goes_beside_its_bytes() -> None:
 
 def test_an_open_file_is_not_sent_as_a_copy_of_its_text(tmp_path: Path) -> None:
     with open(tmp_path / "lines.txt", "w+") as file:
-        with pytest.raises(ConfigError, match=r"open file '.*lines.txt'.*within the function.*executor='threads'"):
+        with pytest.raises(ConfigError, match=r"open file '.*lines.txt'.*inside the function.*executor='threads'"):
             sent(lambda: file)
         with pytest.raises(TypeError, match="open file"):
             pack([file])

@@ -300,7 +300,9 @@ def test_words_are_no_flags(name: str) -> None:
     assert images.image("image", boxes="box", **{name: np.True_}).plan == images.image("image", boxes="box", **{name: True}).plan
     with pytest.raises(ConfigError, match=r"decode\(orient='exif'\): choose True or False"):
         images.decode("image", orient="exif")  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match=r"image\('image', boxes=3\): name the field that holds boxes, or several"):
+    with pytest.raises(
+        ConfigError, match=r"image\('image', boxes=3\): must be the name of the field that holds boxes, or several"
+    ):
         images.image("image", boxes=3)  # type: ignore[arg-type]
 
 
@@ -311,8 +313,9 @@ def test_words_are_no_flags(name: str) -> None:
         ([HorizontalFlip()], r"pass several separately: image\(field, \*ops\)$"),
         (MixUp(0.2, classes=3), r"it mixes batches: use \.blend\(MixUp\(\.\.\.\)\) after batch\(\)$"),
         (np.flip, r"use \.decode\('image'\) and \.map\(image=fn\) for a function$"),
+        (224, r"pass operations, as in image\('image', RandomResizedCrop\(224\), HorizontalFlip\(\)\)$"),
     ],
-    ids=["class", "list", "mixing", "function"],
+    ids=["class", "list", "mixing", "function", "number"],
 )
 def test_what_is_no_operation_is_told_what_was_meant(given: Any, told: str) -> None:
     with pytest.raises(ConfigError, match=f"not an operation of stoker.image; {told}"):
@@ -365,7 +368,7 @@ def test_any_memory_layout_and_any_library_s_images_will_do() -> None:
 # ---- too large -----------------------------------------------------------------------------------------------------------------
 
 
-TOO_LARGE = r"image\('image'\): .* more than max_pixels=100,000,000; ask for smaller ones, or raise"
+TOO_LARGE = r"image\('image'\): .* more than max_pixels=100,000,000; make them smaller, or raise"
 
 
 @pytest.mark.parametrize("op", [Resize((65535, 65535)), CenterCrop(65535), RandomResizedCrop(20_000), RandomCrop(65535)], ids=str)

@@ -38,16 +38,16 @@ FILLED: dict[str, tuple[int, int, dict[str, Any], bool, int]] = {
 }
 #: name -> pipeline, arguments of DataLoader, whether rank 0 reads for all, and what is said
 REFUSED: dict[str, tuple[Pipeline, dict[str, Any], bool, str]] = {
-    "sharded, dispatched": (ids(24).shard(0, WORLD).batch(4), {"batch_size": None}, True, "leave out .shard()"),
+    "sharded, dispatched": (ids(24).shard(0, WORLD).batch(4), {"batch_size": None}, True, "omit .shard()"),
     "sharded, dispatched, with workers": (
         ids(24).shard(0, WORLD).batch(4),
         {"batch_size": None, "num_workers": 1},
         True,
-        "leave out .shard()",
+        "omit .shard()",
     ),
-    "sharded, in turns": (ids(24).shard(0, WORLD), {"batch_size": 4}, False, "leave out .shard()"),
+    "sharded, in turns": (ids(24).shard(0, WORLD), {"batch_size": 4}, False, "omit .shard()"),
     "batched twice, with workers": (ids(24).batch(4), {"batch_size": 4, "num_workers": 1}, True, "pass batch_size=None"),
-    "batches, in turns": (ids(24).batch(4), {"batch_size": None}, False, "leave out dispatch_batches=False"),
+    "batches, in turns": (ids(24).batch(4), {"batch_size": None}, False, "omit dispatch_batches=False"),
 }
 
 

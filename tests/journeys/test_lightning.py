@@ -119,7 +119,7 @@ def test_a_batch_of_the_wrong_epoch_taken_ahead_is_refused_with_the_remedy(tmp_p
     fit(FILTERED, save, limit_val_batches=0)
     path = next(path for path, _, when in save.saved if when == "epoch")
     with pytest.raises(
-        ConfigError, match=r"starts epoch 1, but has already taken a batch of epoch 0.* make it with loader\(epoch=1\)"
+        ConfigError, match=r"starts epoch 1, but has already taken a batch of epoch 0.* create it with loader\(epoch=1\)"
     ):
         fit(FILTERED, ckpt_path=path, limit_val_batches=0)
 
@@ -139,6 +139,6 @@ def test_fitting_again_goes_on_with_the_trainers_epochs() -> None:
 
 
 def test_a_place_the_trainer_would_go_back_from_is_refused() -> None:
-    refused = pytest.raises(ConfigError, match=r"put at epoch 3 .* starts epoch 0")
+    refused = pytest.raises(ConfigError, match=r"set to epoch 3 .* starts epoch 0")
     with COUNTED.loader(format="torch", epoch=3) as batches, refused:
         trainer_of().fit(Model(), batches)

@@ -57,7 +57,7 @@ def train(dataset: Any, folder: Path, resume: str | None = None, **options: Any)
 
 
 REFUSED = {
-    "sharded": (ids(24).shard(0, WORLD), "dict", "leave out .shard()"),
+    "sharded": (ids(24).shard(0, WORLD), "dict", "omit .shard()"),
     "batched": (ids(24).batch(4), "dict", "leave out .batch()"),
     "named tuples": (ids(24), "tuple", "use torch_dataset(batches='dict')"),
 }

@@ -316,7 +316,7 @@ WITHOUT_A_MESSAGE: dict[str, tuple[Callable[[], Pipeline], str]] = {
     ),
     "values that are not pictures": (lambda: numbers().map(unreadable).image("x", Resize(4)), "a Unreadable is neither encoded"),
     "columns": (lambda: stoker.arrays(x=Unreadable()), r"arrays\(x=...\): NumPy cannot make an array of this Unreadable"),
-    "a key": (lambda: numbers().map(lambda s: {"x": 1, "__key__": Unreadable()}).batch(4), r"a Unreadable was given as a key"),
+    "a key": (lambda: numbers().map(lambda s: {"x": 1, "__key__": Unreadable()}).batch(4), r"a Unreadable cannot be a key"),
 }
 
 

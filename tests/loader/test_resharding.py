@@ -186,7 +186,7 @@ def test_a_pipeline_without_shard_is_told_to_add_it() -> None:
 @pytest.mark.parametrize(
     ("rank", "world", "why"),
     [
-        (2, 2, r"reshard\(rank=2, world=2\): rank counts from 0"),
+        (2, 2, r"reshard\(rank=2, world=2\): rank must be from 0"),
         (-1, 2, "integer >= 0"),
         (0, 0, "integer >= 1"),
         (1.0, 2, "must be an integer"),

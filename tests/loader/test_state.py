@@ -107,7 +107,7 @@ def test_a_place_behind_the_end_of_the_data_is_refused() -> None:
     pipeline = numbers().filter(odd).batch(4)
     state = state_after(pipeline, 2)
     with pipeline.loader() as loader:
-        with pytest.raises(StateError, match="'at' begins at sample 61"):
+        with pytest.raises(StateError, match="'at' starts at sample 61"):
             loader.load_state_dict({**state, "at": [61, 0]})
         loader.load_state_dict({**state, "at": [15, 10**6]})
         with pytest.raises(StateError, match="have changed"):

@@ -49,6 +49,14 @@ def test_ragged_pipelines_say_that_they_are() -> None:
     assert "endless" in numbers().repeat().explain()
 
 
+def test_images_of_several_sizes_are_said_to_become_a_list(image_folder: Path) -> None:
+    photos = stoker.files(image_folder)
+    told = "image: a list of images if their sizes differ"
+    assert told in photos.image("image", image.Resize(8)).batch(2).explain()
+    assert told not in photos.image("image", image.Resize((8, 8))).batch(2).explain()
+    assert told not in photos.image("image", image.Resize(8)).batch(2, pad={"image": 0}).explain()
+
+
 def test_explaining_runs_nothing() -> None:
     def never(*_: object) -> object:
         raise AssertionError("called")

@@ -47,7 +47,7 @@ def test_the_view_has_rates_steps_memory_and_the_verdict() -> None:
 
 def test_without_training_and_before_anything_ran_it_shows_what_there_is() -> None:
     assert "waited" not in shown(GLANCE, training=False)
-    assert "0 samples" in shown(Glance(Stats(), "Too little.", True)) and "(closed)" in shown(Glance(Stats(), "", True))
+    assert "0 samples" in shown(Glance(Stats(), "too short to say.", True)) and "(closed)" in shown(Glance(Stats(), "", True))
 
 
 def test_eighty_columns_are_enough() -> None:

@@ -149,7 +149,7 @@ def test_a_trace_that_cannot_be_written_says_why_and_a_name_that_is_none_is_refu
             with pytest.raises(WriteError, match=r"its folder does not exist; make it first"):
                 trace(tmp_path / "no" / "trace.json")
             for name in (5, "", "a\0b"):
-                with pytest.raises(ConfigError, match=r"path|name of a file"):
+                with pytest.raises(ConfigError, match=r"path|file name"):
                     trace(name)
     assert not list(tmp_path.iterdir())
 

@@ -94,7 +94,7 @@ CASES: dict[str, tuple[Stats, Facts, str, str]] = {
         "this machine has 16, and this process may use 1",
     ),
     "Pillow on all cores": (
-        stats(READ, IMAGE, pillow=9_000), PHOTOS, "decode", "JPEG is decoded.*: Pillow decoded 9,000 of 10,000 samples",
+        stats(READ, IMAGE, pillow=9_000), PHOTOS, "decode", "JPEGs decode.*: Pillow decoded 9,000 of 10,000 samples",
     ),
     "Pillow and its lock": (
         stats(READ, step("image('png')", cpu=60.0, lock=90.0), workers=16, cores=16, pillow=10_000), PHOTOS, "python",
@@ -133,7 +133,7 @@ CASES: dict[str, tuple[Stats, Facts, str, str]] = {
     ),
     "a function that waits": (
         stats(READ, step("map f", "function", cpu=0.5, wait=18.0), cores=16), PHOTOS, "waiting",
-        r"map f waits 92%.*`threads=8` would give 4\.0x",
+        r"waiting in map f takes 92%.*`threads=8` would give 4\.0x",
     ),
     "storage": (
         stats(step("read", "read", cpu=1.0, wait=16.0), step("image('jpg')", cpu=2.5)), PHOTOS, "storage",
@@ -142,7 +142,7 @@ CASES: dict[str, tuple[Stats, Facts, str, str]] = {
     "a server that answers late": (
         stats(step("read", "read", cpu=1.0, wait=16.0), step("image('jpg')", cpu=2.5)),
         replace(PHOTOS, stored="network", requests=10_000, answer_s=0.1, receive_s=0.004),
-        "server", r"an answer begins after 100\.0 ms, and comes within 4\.0 ms.*`shuffle\(window=\.\.\.\)` reads many samples",
+        "server", r"an answer starts after 100\.0 ms and takes 4\.0 ms.*`shuffle\(window=\.\.\.\)` reads many samples",
     ),
     "a network, where a request is made for each sample": (
         stats(step("read", "read", cpu=1.0, wait=16.0), step("image('jpg')", cpu=2.5)),
@@ -288,7 +288,7 @@ def test_a_run_of_less_than_a_second_is_too_short_to_judge() -> None:
 
 @pytest.mark.parametrize("few", [Stats(), Stats(batches=1, samples=4), Stats(batches=5)], ids=["nothing", "one batch", "no time"])
 def test_too_little_is_said_to_be_too_little(few: Stats) -> None:
-    assert "Too little" in verdict(few) and verdict(few).limit == "short"
+    assert "The run is too short to say" in verdict(few) and verdict(few).limit == "short"
 
 
 def test_what_went_wrong_is_mentioned_only_when_something_did() -> None:

@@ -97,7 +97,7 @@ def test_text_is_text_where_the_extension_says_nothing_else() -> None:
         ("jpg", PIXELS.transpose(2, 0, 1), r"got shape \[3, 7, 9\] \(channels first: CHW\); use array.transpose"),
         ("png", np.zeros((2, 2, 3, 1), np.uint8), "channels-last"),
         ("png", np.zeros((0, 4), np.uint8), "channels-last"),
-        ("png", PIXELS.astype(np.float32), "must be between 0 and 1, and these are 0 to 255"),
+        ("png", PIXELS.astype(np.float32), "must be between 0 and 1, but these are 0 to 255"),
         ("png", np.full((2, 2), np.nan), "must be between 0 and 1"),
         ("png", PIXELS.astype(np.int64), "type int64.*'png.npy'"),
         ("jpg", np.dstack([PIXELS, PIXELS[:, :, 0]]), r"mode RGBA as JPEG.*convert\('RGB'\)"),

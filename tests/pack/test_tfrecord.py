@@ -96,7 +96,7 @@ def test_keys_are_stored_only_under_a_name_that_is_given(tmp_path: Path) -> None
         ("bytes", [b"k/1"]),
         ("bytes", [b"000000001"]),
     ]
-    with pytest.raises(ConfigError, match="'x' of its own"):
+    with pytest.raises(ConfigError, match="already has a field 'x'"):
         write_tfrecord(tmp_path / "c", given, key="x")
 
 
@@ -140,7 +140,7 @@ def test_what_is_said_about_a_file_goes_into_its_index(tmp_path: Path) -> None:
         file.write({"x": 1})
     about = ShardIndex.from_bytes((tmp_path / "a.stk").read_bytes(), "a").about
     assert about["classes"] == ["cat", "dog"] and about["examples"] and [entry["name"] for entry in about["features"]] == ["x"]
-    with pytest.raises(ConfigError, match="'features' is what the index itself says"):
+    with pytest.raises(ConfigError, match="'features' is a name that the index itself uses"):
         TfrecordWriter(tmp_path / "b", about={"features": []})
 
 

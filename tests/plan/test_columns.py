@@ -229,7 +229,7 @@ def test_alternatives_of_different_kinds_are_a_mistake(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"'json' holds object, 'cls' holds int64.*same kind"):
         _ = renamed(stoker.tar(tmp_path / "a.tar"), x="json;cls").plan
     for index in ("auto", "never"):
-        with pytest.raises(ConfigError, match="'json' and 'txt' are decoded in different ways"):
+        with pytest.raises(ConfigError, match="'json' and 'txt' are decoded differently"):
             list(renamed(stoker.tar(tmp_path / "a.tar", index=index), x="json;txt"))
 
 

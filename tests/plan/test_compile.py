@@ -152,7 +152,7 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "budget that is no number": (lambda: numbers().on_error("skip", budget=float("nan")), "budget"),
     "window of nothing": (lambda: numbers().on_error("skip", window=0), "window"),
     "fill with what": (lambda: numbers().on_error("skip", fill="zeros"), "'repeat'"),
-    "a budget for errors that raise": (lambda: numbers().on_error("raise", budget=3), "skips nothing"),
+    "a budget for errors that raise": (lambda: numbers().on_error("raise", budget=3), "does not skip"),
     "rename in the other direction": (lambda: numbers().rename(x="image").plan, r"new name comes first: rename\(image='x'\)"),
     "rng that is neither": (lambda: numbers().map(x=abs, rng=3), "True, False or a name"),  # type: ignore[arg-type]
     "operation that is none": (lambda: numbers().image("x", abs), "operation"),  # type: ignore[arg-type]

@@ -58,7 +58,7 @@ def test_a_state_of_another_version_is_refused(version: Any) -> None:
 
 def test_a_state_saved_before_streams_had_kinds_is_refused_for_that_reason_and_gives_its_position_when_forced() -> None:
     old = {**good(), "stoker": 1}
-    with pytest.raises(StateError, match=r"earlier Stoker.*numbered random streams in another way.*start the epoch again"):
+    with pytest.raises(StateError, match=r"earlier Stoker.*numbered random streams differently.*start the epoch again"):
         decode(old, IDENTITY)
     assert decode(old, IDENTITY, force=True) == Cursor(3, 48, (7, 2))
 

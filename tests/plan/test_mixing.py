@@ -226,7 +226,7 @@ def odd(sample: dict[str, Any]) -> bool:
         (lambda: stoker.mix([numbers(0, 3), numbers(0, 3).skip(3)]), "no sample left"),
         (lambda: stoker.mix([numbers(0, 3), numbers(0, 3).filter(odd)]), r"filter\(\) comes before mix"),
         (lambda: stoker.mix([numbers(0, 3), numbers(0, 3).batch(2)]), r"batch\(\) comes before mix"),
-        (lambda: stoker.mix([numbers(0, 3), stoker.stream(list)]), "a stream's cannot"),
+        (lambda: stoker.mix([numbers(0, 3), stoker.stream(list)]), "not streams"),
         (lambda: stoker.mix([numbers(0, 3), stoker.arrays(y=np.arange(3))]), "rename"),
         (lambda: stoker.mix([numbers(0, 3).rename(y="z"), numbers(0, 3)]), "z"),
         (lambda: stoker.mix([numbers(0, 3), numbers(0, 3)], weights=[1, 0]), "above 0"),

@@ -316,9 +316,9 @@ def test_a_data_set_that_does_not_shard_is_warned_about_too(group: SimpleNamespa
 
 @pytest.mark.parametrize(("rank", "world"), [(-1, 2), (2, 2), (0, 0), (5, 3)])
 def test_a_rank_outside_its_world_is_refused(rank: int, world: int) -> None:
-    with pytest.raises(ConfigError, match="rank counts from 0"):
+    with pytest.raises(ConfigError, match="rank must be from 0"):
         check_rank(rank, world)
-    with pytest.raises(ConfigError, match="rank counts from 0"):
+    with pytest.raises(ConfigError, match="rank must be from 0"):
         numbers().shard(rank=rank, world=world)
 
 

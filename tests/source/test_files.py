@@ -193,7 +193,7 @@ def test_class_names_of_one_folder_number_another(tmp_path: Path) -> None:
         stoker.files(tmp_path / "val", labels=train.classes)
     with pytest.raises(ConfigError, match="names the class 'a' twice"):
         stoker.files(tmp_path / "val", labels=["a", "c", "a", "d"])
-    with pytest.raises(ConfigError, match=r"0 is a int, and not the name of a class.*files\(\[paths\]"):
+    with pytest.raises(ConfigError, match=r"0 \(int\) is not the name of a class.*files\(\[paths\]"):
         stoker.files(tmp_path / "val", labels=[0, 1, 2])
 
 

@@ -323,7 +323,7 @@ def test_a_damaged_index_in_the_cache_is_made_anew(shard: Path, monkeypatch: pyt
 
 def test_the_index_of_another_kind_is_told(shard: Path) -> None:
     keep_index(blob_of(shard), replace(build_index(blob_of(shard), "tar"), kind="tfrecord"))
-    with pytest.raises(CorruptIndex, match="index of a tfrecord, and the shard is read as tar"):
+    with pytest.raises(CorruptIndex, match="index of a tfrecord, but the shard is read as tar"):
         index_of(blob_of(shard), "tar")
 
 

@@ -83,7 +83,7 @@ def test_a_dict_a_function_class_names_or_nothing_label_too() -> None:
         ([1, "x"], "label 1, of b/2.jpg: 'x' is a text, where label 0, of a/1.jpg has the integer 1"),
         ([[1], [1, 2]], "label 1, of b/2.jpg: 2 numbers"),
         ([1, 1 << 70], "label 1, of b/2.jpg: 1180591620717411303424 does not fit"),
-        (np.array([1, 1 << 63], np.uint64), "label 1, of b/2.jpg: a label fits 64 bits"),
+        (np.array([1, 1 << 63], np.uint64), "label 1, of b/2.jpg: a label must fit a signed 64-bit integer"),
         (np.array(["2020", "2021"], "M8[D]"), r"datetime64\[D\] values"),
         (["x", 1], "1 is an integer, where"),
         ((n for n in range(2)), "a list with a label for each path"),

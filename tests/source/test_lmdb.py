@@ -148,7 +148,7 @@ def test_a_record_that_is_gone_or_added_is_told(tmp_path: Path) -> None:
         "added": {b"key0035": marked(b"key0035", example({"x": 1}))},
     }.items():
         stoker.write_lmdb(tmp_path / name, SAMPLES)
-        with pytest.raises(CorruptShard, match=r"it has [68] records, and 7 were written"):
+        with pytest.raises(CorruptShard, match=r"it has [68] records, but 7 were written"):
             LmdbSource(rewritten(tmp_path / name, changes))  # type: ignore[arg-type]
 
 

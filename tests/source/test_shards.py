@@ -73,7 +73,7 @@ def test_what_cannot_be_found_is_told(tmp_path: Path) -> None:
         expand([3], "tar", ENDINGS)  # type: ignore[list-item]
     with pytest.raises(ConfigError, match=r"^tar\(\) takes paths and URLs, got bytearray$"):
         expand(bytearray(b"a.tar"), "tar", ENDINGS)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="not searched"):
+    with pytest.raises(ConfigError, match="remote folders cannot be listed"):
         expand("s3://bucket/*.tar", "tar", ENDINGS)
 
 

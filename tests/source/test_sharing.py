@@ -271,7 +271,7 @@ def test_a_file_that_changes_on_the_way_is_noticed(stored: Path) -> None:
     with pytest.raises(ShardChanged, match=r"x\.npy: was changed or replaced .* create the pipeline again"):
         found.array()
     stored.unlink()
-    with pytest.raises(SourceNotFound, match=r"x\.npy: cannot be mapped again: No such file or directory; put it back"):
+    with pytest.raises(SourceNotFound, match=r"x\.npy: cannot be mapped again: No such file or directory; restore the file"):
         found.array()
 
 

@@ -70,7 +70,7 @@ def test_a_generator_in_place_of_its_function_is_explained() -> None:
 
 @pytest.mark.parametrize("given", [None, 3, {"n": 1}])
 def test_a_function_that_returns_no_iterable_of_samples_is_refused(given: Any) -> None:
-    with pytest.raises(ConfigError, match=r"returned a (NoneType|int|dict); return an iterable of mappings"):
+    with pytest.raises(ConfigError, match=r"returned a (NoneType|int|dict); it must return an iterable of mappings"):
         StreamSource(lambda: given).open()
 
 

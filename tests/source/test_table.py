@@ -120,12 +120,12 @@ def test_lists_arrays_and_frames_hold_any_kind_of_value() -> None:
     ("columns", "files", "told"),
     [
         ({}, {}, "at least one column"),
-        ({"a": [1, 2], "b": [1]}, {}, "columns of one length: 'a' has 2 rows, 'b' has 1 row"),
+        ({"a": [1, 2], "b": [1]}, {}, "must have the same length, not 'a' has 2 rows, 'b' has 1 row"),
         ({"p": ["x"], "b": [1, 2]}, {"image": "p"}, "'p' has 1 row, 'b' has 2 rows"),
         ({"a": [1, None]}, {}, r"row 1, column 'a': None; a value is a number"),
         ({"a": ["x", 2.0]}, {}, r"row 1, column 'a': 2.0 is a float, where .*row 0, column 'a' has the text 'x'"),
         ({"a": "text"}, {}, "column 'a' cannot be a str"),
-        ({3: [1]}, {}, "column 3 has no text for a name"),
+        ({3: [1]}, {}, "the name of the column 3 is not text"),
         ({"a": [1]}, {"image": "path"}, r"table\(image='path'\): there is no column 'path'; the columns are 'a'"),
         ({"p": ["x"], "image": [1]}, {"image": "p"}, r"there is a column 'image' too"),
         ({"p": ["x", ""]}, {"image": "p"}, "row 1, column 'p' is ''"),
@@ -212,7 +212,7 @@ def test_a_table_that_is_not_there_holds_no_row_or_is_too_large_is_named(tmp_pat
         TableSource(table(tmp_path, "a,b\n"), {"image": "a"})
     monkeypatch.setattr(csv_table, "MAX_BYTES", 10)
     with pytest.raises(
-        ConfigError, match=r"has 12 bytes, and at most 10 B are read.*read the table yourself and pass its columns"
+        ConfigError, match=r"has 12 bytes, more than the 10 B allowed.*read the table yourself and pass its columns"
     ):
         TableSource(table(tmp_path, "a,b\n1,2\n3,4\n"), {})
 

@@ -76,7 +76,7 @@ def test_a_given_dict_numbers_the_classes(data: Set) -> None:
     assert data.open("1", labels=["dog", "cat", "owl"]).classes == ("dog", "cat", "owl")
     with pytest.raises(ConfigError, match=r"voc\(labels=\.\.\.\) has no label for the object name 'cat'"):
         data.open("1", labels=("owl", "dog"))
-    with pytest.raises(ConfigError, match="a label is an int"):
+    with pytest.raises(ConfigError, match="a label must be an int"):
         data.open("1", labels={"owl": "0", "cat": 1})
     with pytest.raises(ConfigError, match=r"voc\(labels='folder'\)"):
         data.open("1", labels="folder")
@@ -318,7 +318,7 @@ def test_images_of_one_name_do_not_share_an_annotation_unnoticed(data: Set) -> N
         data.image(name)
     data.boxes("1", thing())
     paths = [data.root / "images" / name for name in ("a/1.jpg", "b/1.jpg")]
-    with pytest.raises(ConfigError, match=r"a/1\.jpg and .*b/1\.jpg would share the annotation .*boxes/1\.xml; name the folder"):
+    with pytest.raises(ConfigError, match=r"a/1\.jpg and .*b/1\.jpg would share the annotation .*boxes/1\.xml; pass the folder"):
         open_voc(paths, annotations=data.root / "boxes")
     assert len(open_voc([paths[0], paths[0]], annotations=data.root / "boxes")) == 2
 

@@ -246,7 +246,7 @@ def test_images_that_cannot_be_mixed_are_found_before_running(image_folder: Path
     files = stoker.files(image_folder)
     with pytest.raises(ConfigError, match=r"decode it with \.image"):
         files.batch(4).blend(*BOTH).explain()
-    with pytest.raises(BatchError, match="have one size, so crop or resize them first"):
+    with pytest.raises(BatchError, match="must have the same size; crop or resize them first"):
         list(files.image("image", Resize(20)).batch(4).blend(*BOTH))
     with pytest.raises(ConfigError, match="uint8 or float32"):
         source(PIXELS.astype(np.float64)).batch(4).blend(*BOTH).explain()

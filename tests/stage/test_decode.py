@@ -179,7 +179,7 @@ def test_an_image_of_pillow_that_is_none_is_an_error_of_its_sample() -> None:
     for stage in (opened.image("image"), opened.decode("image")):
         with pytest.raises(TruncatedImage, match="Pillow cannot decode it"):
             list(stage)
-    for image, told in ((Image.new("F", (2, 2)), "no agreed range"), (Image.new("RGB", (0, 2)), "no pixel")):
+    for image, told in ((Image.new("F", (2, 2)), "no defined range"), (Image.new("RGB", (0, 2)), "no pixel")):
         with pytest.raises(UnsupportedImage, match=told):
             list(stoker.stream(lambda image=image: [{"image": image}]).image("image"))
 

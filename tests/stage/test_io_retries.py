@@ -249,7 +249,7 @@ def test_what_may_pass_is_a_matter_of_input_and_output(error: BaseException, pas
 def test_a_pipeline_that_tries_again_is_the_same_pipeline_and_says_so() -> None:
     base = numbers().map(x=abs).batch(4)
     assert base.retry(3).fingerprint() == base.fingerprint()
-    assert "errors   raise; input and output are tried again, up to 3 times" in base.retry(3).explain()
+    assert "errors   raise; input and output are retried up to 3 times" in base.retry(3).explain()
     for times in (-1, 1.5, True, None):
         with pytest.raises(ConfigError, match=r"retry\(times=.*\): must be an integer >= 0"):
             base.retry(times)  # type: ignore[arg-type]

@@ -194,7 +194,7 @@ def test_one_that_a_function_makes_itself_is_a_dict_without_a_key(kind: Any, nam
     assert type(made) is kind and made == {"x": 1} and made.get("__key__", "none") == "none"
     with pytest.raises(KeyError, match="no field '__key__'; the fields are x"):
         made["__key__"]
-    with pytest.raises(AttributeError, match="made of a dict"):
+    with pytest.raises(AttributeError, match="made from a dict"):
         getattr(made, name)
     made["__key__"] = "own"
     assert made.get("__key__") == made.copy()["__key__"] == "own"

@@ -55,7 +55,7 @@ def test_any_other_scheme_is_refused_and_the_allowed_ones_named(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigError, match=r"is not a place to read from; use a path, file:///path, http://, https://, s3://"):
+    with pytest.raises(ConfigError, match=r"cannot be read from; use a path, file:///path, http://, https://, s3://"):
         open_blob(url)
     assert list(tmp_path.iterdir()) == []
 

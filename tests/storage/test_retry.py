@@ -115,6 +115,19 @@ def test_pauses_grow_up_to_a_cap_and_end_with_the_budget(clock: FakeClock) -> No
     assert (caught.value.status, caught.value.url) == (503, "fake://host/a.tar")
 
 
+def test_a_server_that_fails_for_long_is_named_while_attempts_go_on(
+    clock: FakeClock, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stoker.storage.retry._warned", {})
+    patience = Patience(first_delay_s=1, delay_factor=2, longest_delay_s=8, budget_s=40)
+    read(FakeRemote(refused(503)), clock, patience=patience)
+    assert not caplog.records, "one short pause is nothing to tell"
+    for _ in range(2):  # the second is of the same minute
+        read(FakeRemote(*[refused(503)] * 5), clock, patience=patience)
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "fake://host/a.tar: HTTP 503" in caplog.text and "; trying again for up to 37 s" in caplog.text
+
+
 def test_chance_makes_pauses_shorter_by_up_to_a_half(clock: FakeClock) -> None:
     clock.chance = lambda: 0.0  # type: ignore[method-assign]
     read(FakeRemote(refused(500), refused(500)), clock, patience=Patience(first_delay_s=1))
@@ -298,14 +311,14 @@ def test_a_file_that_is_not_there_is_said_to_be_not_there(clock: FakeClock) -> N
 
 def test_reading_behind_the_end_is_told_before_anything_is_asked(clock: FakeClock) -> None:
     remote = FakeRemote()
-    with pytest.raises(ShardChanged, match="its index is of another file"):
+    with pytest.raises(ShardChanged, match="its index belongs to another file"):
         RemoteBlob(remote, clock=clock).read_into(len(DATA) - 1, memoryview(bytearray(2)))
     assert not remote.asked
 
 
 def test_a_file_too_large_to_read_at_once_is_not_read(clock: FakeClock) -> None:
     blob = RemoteBlob(FakeRemote(), clock=clock)
-    with pytest.raises(RemoteError, match="262,144 bytes, and at most 1,000"):
+    with pytest.raises(RemoteError, match="262,144 bytes, more than the 1,000"):
         blob.read_all(1000)
     assert blob.read_all(1 << 20) == DATA
 

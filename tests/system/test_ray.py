@@ -223,7 +223,7 @@ def test_a_cluster_where_nobody_listens_is_an_error_at_once(named_by: str, monke
         given = address if named_by == "argument" else None
         run = run_python(f"from tests.loader.runs import *; numbers().batch(8).loader(executor='ray', ray_address={given!r})")
     told = run.stderr.splitlines()[-1]
-    assert f"the Ray cluster {address} cannot be reached: " in told and told.endswith("that `ray start` runs there")
+    assert f"the Ray cluster {address} cannot be reached: " in told and told.endswith("that Ray runs there (`ray start`)")
     assert (f"with RAY_ADDRESS={address}: " in told) == (named_by == "RAY_ADDRESS")
 
 

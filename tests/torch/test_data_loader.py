@@ -115,7 +115,7 @@ def test_an_iterable_data_set_takes_no_order(given: dict[str, Any]) -> None:
         ({"seed": 1.5}, "must be an integer"),
         ({"memory": "lots"}, "memory"),
         ({"executor": "threads"}, "num_workers=0"),
-        ({"executor": "threads", "num_workers": 1, "worker_init_fn": print}, "prepares a worker process"),
+        ({"executor": "threads", "num_workers": 1, "worker_init_fn": print}, "prepares worker processes"),
     ],
 )
 def test_our_own_arguments_are_checked_too(given: dict[str, Any], why: str) -> None:
@@ -599,7 +599,7 @@ def test_a_loader_says_what_it_does_and_what_it_measured() -> None:
     assert loader.explain().splitlines()[0] == "Draws: 23 items, shuffled, in batches of 4; seed 7"
     assert "the data set makes its items" in loader.explain()
     assert "in this thread" in loader.explain()
-    assert "Too little" in loader.why()
+    assert "too short to say" in loader.why()
     list(loader)
     assert loader.stats().samples == 23
     assert [step.name for step in loader.stats().steps] == ["items", "collate"]

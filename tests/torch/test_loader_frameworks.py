@@ -46,7 +46,7 @@ def test_accelerate_gives_data_set_and_sampler_to_torchs_loader_and_that_is_said
 @pytest.mark.parametrize("given", [{}, {"shuffle": True}, {"sampler": [3, 1, 2]}], ids=repr)
 def test_accelerate_does_not_skip_batches_of_another_order(given: dict[str, Any]) -> None:
     accelerate = pytest.importorskip("accelerate")
-    with pytest.raises(ConfigError, match=r"skip_first_batches\(\) would give .* call loader.skip\(n\)"):
+    with pytest.raises(ConfigError, match=r"skip_first_batches\(\) would pass .* call loader.skip\(n\)"):
         accelerate.skip_first_batches(DataLoader(Draws(20), 4, **given), 2)
 
 

@@ -685,7 +685,7 @@ def test_data_sets_that_do_not_fit_together_are_left_alone(photos: Path, tiles: 
 
 @pytest.mark.parametrize(
     ("indices", "told"),
-    [([], "no sample of"), ([12], "there are 12 samples, numbered from 0"), ([-13], "sample -1"), ([True], "are not integers"),
+    [([], "no sample is"), ([12], "there are 12 samples, numbered from 0"), ([-13], "sample -1"), ([True], "are not integers"),
      ([0.5], "are not integers")],
 )  # fmt: skip
 def test_indices_that_torch_would_fail_on_are_left_to_it(indices: list[Any], told: str, photos: Path) -> None:

@@ -111,5 +111,5 @@ def _filled(shape: tuple[int, ...], fill: Any, dtype: np.dtype[Any]) -> Any:
     with np.errstate(invalid="ignore"):
         value = np.full((), fill, dtype)
     if dtype.kind in "biu" and not value == fill:
-        raise ValueError(f"it is not a value of type {dtype}")
+        raise ValueError(f"not a value of type {dtype}")
     return np.full(shape, value, dtype)

@@ -46,8 +46,8 @@ def countable_source(pipeline: Pipeline, name: str) -> Source:
     plan = pipeline.plan
     if not plan.counted or not isinstance(plan.source, Source):
         raise ConfigError(
-            f"--augment {name}: its samples cannot be counted (filter, flat_map, unbatch or a stream), so none can be "
-            "shown several times; name a pipeline without these"
+            f"--augment {name}: its samples cannot be counted (it has filter, flat_map, unbatch or a stream), so none can be "
+            "shown several times; use a pipeline without these"
         )
     return plan.source
 
@@ -58,7 +58,7 @@ def pipeline_rows(pipeline: Pipeline, name: str, indices: Sequence[int]) -> tupl
     alone = Pipeline(plan.source, (*plan.stages, Batch(1)))
     rows = [_epochs(alone, index) for index in indices]
     if not any(row.pictures or row.problem for row in rows):
-        raise ConfigError(f"--augment {name}: no field of its samples is a picture; decode one with .image(...)")
+        raise ConfigError(f"--augment {name}: its samples have no picture field; decode one with .image(...)")
     return ", ".join(map(written, plan.stages)), rows
 
 

@@ -111,9 +111,9 @@ def bench(
     """
     check_writable(html)
     if not compare and (html is not None or step is not None):
-        raise ConfigError(f"{'--html' if html else '--step'} is for --compare; add that")
+        raise ConfigError(f"{'--html' if html else '--step'} needs --compare; add it")
     if compare and (against, strategies) != ("all", "all"):
-        raise ConfigError("--compare measures no other loaders and forms: omit --against and --strategies")
+        raise ConfigError("--compare cannot be combined with --against and --strategies; omit them")
     chosen = _choose_strategies(strategies)
     peers, missing = ({}, {}) if compare else choose_peers(against)
     with TemporaryDirectory(prefix="stoker-bench-") as folder:

@@ -32,9 +32,9 @@ RayAddress = Annotated[
 def check_on(on: str, ray_address: str | None) -> bool:
     """Whether the work is done on Ray; refuses what is neither."""
     if on not in ("local", "ray"):
-        raise ConfigError(f"--on {on} is not known; --on local works on this machine, --on ray on a Ray cluster")
+        raise ConfigError(f"--on {on}: choose local (this machine) or ray (a Ray cluster)")
     if on == "local" and ray_address is not None:
-        raise ConfigError("--ray-address is the cluster of --on ray; add that, or omit it")
+        raise ConfigError("--ray-address needs --on ray; add it, or omit --ray-address")
     return on == "ray"
 
 
@@ -68,6 +68,6 @@ def check_seen(path: str) -> None:
     """Raise where a shard was written, and is not here: on another machine's own disk."""
     if not os.path.lexists(path):
         raise WriteError(
-            f"{path}: was written on a Ray node, and is not visible here; write to a folder that all nodes share, as on a "
+            f"{path}: was written on a Ray node and is not visible here; write to a folder that all nodes share, such as a "
             "network file system"
         )

@@ -201,7 +201,7 @@ def _resume(train: Pipeline, epoch: int, threads: int | None, say: Say) -> dict[
     same = all(np.array_equal(ours, theirs) for ours, theirs in zip(expected, found))
     identical = same and expected.sample_keys == found.sample_keys
     if not identical:
-        raise StateError(f"resumed at step {step} of epoch {epoch}: the next batch is another one; please report this")
+        raise StateError(f"resumed at step {step} of epoch {epoch}: the next batch is a different one; please report this")
     say("\nResume", style="bold")
     say(f"resumed at step {step} of epoch {epoch + 1}, in a new loader without threads: the next batch is identical, bit for bit")
     return {"epoch": epoch, "step": step, "identical": identical, "state": json.loads(saved)}
@@ -226,7 +226,7 @@ def _folder(keep: Path | None) -> Iterator[Path]:
             yield Path(folder)
         return
     if keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
-        raise ConfigError(f"--keep {keep}: it exists already and is not empty; name a new folder")
+        raise ConfigError(f"--keep {keep}: already exists and is not empty; choose a new folder")
     try:
         keep.mkdir(parents=True, exist_ok=True)
     except OSError as error:

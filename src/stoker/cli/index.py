@@ -42,7 +42,7 @@ def index(
     step: Annotated[
         int | None,
         amount(
-            "With --jpeg: an entry every N blocks (MCUs) of a row. Fewer help crops a little and GPU decoding much.",
+            "With --jpeg: an entry every N blocks (MCUs) of a row. Smaller values help crops a little and GPU decoding a lot.",
             most=65535,
             show_default="16, or that of the existing index",
         ),
@@ -70,7 +70,7 @@ def index(
     """
     begun = time.monotonic()
     if step is not None and not jpeg:
-        raise ConfigError("--step is about the seek indices of pictures; add --jpeg")
+        raise ConfigError("--step needs --jpeg; add it")
     listed = shard_list(shards, folders=jpeg)
     total = local_bytes([shard for shard, _ in listed])
     if total is not None and jpeg:
@@ -134,7 +134,8 @@ class _Maker:
     def _made(self, blob: Blob, kind: str) -> IndexOutcome:
         if is_compressed(blob.name):
             raise CorruptIndex(
-                f"{blob.url}: a packed shard is read in sequence, and has no index; unpack it, or convert it with `stoker pack`",
+                f"{blob.url}: a compressed shard is read in sequence and has no index; decompress it, or convert it with "
+                "`stoker pack`",
                 shard=blob.url,
             )
         # An index that contradicts its shard raises here: only who says --force means to replace it.

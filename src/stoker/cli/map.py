@@ -172,16 +172,16 @@ def pair_up(shards: str, outputs: str) -> list[tuple[str, str]]:
     if "-" in names:
         raise ConfigError("map reads shards, not standard input; `stoker tar proc` works on a pipe")
     if outputs.count("{}") > 1 or ("{}" not in outputs and len(names) > 1):
-        raise ConfigError(f"{outputs}: write {{}} once, where the outputs' names differ, as in out-{{}}.tar")
+        raise ConfigError(f"{outputs}: must contain {{}} exactly once, where the outputs' names differ, as in out-{{}}.tar")
     made = [outputs.replace("{}", part) for part in _varied(shards, names)] if "{}" in outputs else [outputs]
     if "://" in outputs or not outputs.endswith(".tar"):
-        raise ConfigError(f"{outputs}: outputs are files on this machine whose names end in .tar; copy them elsewhere afterwards")
+        raise ConfigError(f"{outputs}: outputs must be local files whose names end in .tar; copy them elsewhere afterwards")
     inputs = {os.path.realpath(name) for name in names}
     for name in made:
         if os.path.realpath(name) in inputs:
             raise ConfigError(f"{name} is an input and an output; use other names for the outputs")
     if len(set(made)) < len(made):
-        raise ConfigError(f"{outputs}: several inputs would have the same output; they are listed twice in {shards}")
+        raise ConfigError(f"{outputs}: several inputs would have the same output; they appear twice in {shards}")
     return list(zip(names, made))
 
 
@@ -190,16 +190,14 @@ def _varied(spec: str, names: list[str]) -> list[str]:
     first = next((at for at, letter in enumerate(spec) if letter in _WILD), None)
     if first is None or names == [spec]:
         raise ConfigError(
-            f"{spec}: has no braces or stars for {{}} to take from; write both, as in in-{{0000..0999}}.tar out-{{}}.tar"
+            f"{spec}: has no braces or stars to replace {{}} by; use both, as in in-{{0000..0999}}.tar out-{{}}.tar"
         )
     last = max(at for at, letter in enumerate(spec) if letter in _WILD_ENDS)
     before, behind = spec[:first], spec[last + 1 :]
     parts = []
     for name in names:
         if not name.startswith(before) or not name.endswith(behind):
-            raise ConfigError(
-                f"{name}: does not begin with {before!r} and end with {behind!r}, so there is nothing to put for {{}}"
-            )
+            raise ConfigError(f"{name}: does not begin with {before!r} and end with {behind!r}, so nothing can replace {{}}")
         part = name[len(before) : len(name) - len(behind)]
         if "/" in part:
             raise ConfigError(f"{name}: {{}} would be {part!r}, which leads to another folder; map one folder at a time")

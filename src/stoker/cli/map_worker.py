@@ -136,7 +136,7 @@ def _loaded(name: str, code: str) -> Function:
     """The user's function, as it was when the command began."""
     function, found = load_function(name)
     if found != code:
-        raise ConfigError(f"{name}: its code was changed while the command ran; run it again")
+        raise ConfigError(f"{name}: its code changed while the command ran; run the command again")
     return function
 
 
@@ -150,7 +150,7 @@ def _several(made: Any) -> Iterable[Any]:
 def _checked(made: Any, sample: TarSample) -> dict[str, Any]:
     """A sample as it is written."""
     if not isinstance(made, Mapping):
-        raise ConfigError(f"the function gave a {type(made).__name__}; return a dict, None, or a list or generator of dicts")
+        raise ConfigError(f"the function returned a {type(made).__name__}; return a dict, None, or a list or generator of dicts")
     fields = {spelled(name) if isinstance(name, str) else name: value for name, value in made.items()}
     return {KEY: sample.key, **fields}
 

@@ -117,7 +117,7 @@ def pack(
     _make_folder(folder)
     if isinstance(opened, StreamSource):
         if on_ray:
-            raise ConfigError(f"{source}: is read in sequence, by one writer, so there is nothing to share; omit --on ray")
+            raise ConfigError(f"{source}: can only be read in sequence, by one writer; omit --on ray")
         result = _in_sequence(opened, pattern, options, jobs, progress, skip_bad, overwrite)
     else:
         result = _in_shards(opened, pattern, options, jobs, progress, skip_bad, overwrite, on_ray, ray_address)
@@ -260,7 +260,7 @@ def _on_cluster(
                 shard = outcome.result
                 if causes:
                     name = conversion.names.name(outcome.task.content)
-                    raise WorkerError(f"{name}: the process that wrote it {in_words(causes)}; run the command again to resume")
+                    raise WorkerError(f"{name}: its writer process {in_words(causes)}; run the command again to resume")
                 if outcome.fault is not None:
                     raise outcome.fault.error()
                 assert shard is not None  # what is neither a result nor a fault was lost
@@ -318,7 +318,7 @@ def choose_dest(dest: str, format: str | None) -> tuple[str, str, Path]:
     if not dest:
         raise ConfigError("DEST is empty; name a folder, as in shards/, or `.` for this one")
     if dest == "-" or "://" in dest:
-        raise ConfigError(f"{dest}: shards are written to this machine's disks; for a pipe use `stoker tar cat`")
+        raise ConfigError(f"{dest}: shards can only be written to local disks; for a pipe use `stoker tar cat`")
     lower = dest.lower()
     ending = next((kind for kind, endings in _ENDINGS.items() if lower.endswith(endings)), None)
     if ending is None or Path(dest).is_dir() or dest.endswith("/"):

@@ -53,7 +53,7 @@ def run(
     check_writable(html)
     chosen = load_pipeline(pipeline)
     if limit is None and chosen.plan.order is not None and chosen.plan.order.length is None:
-        raise ConfigError(f"{pipeline} repeats without end; set a limit, as in --limit 1000")
+        raise ConfigError(f"{pipeline} never ends; set a limit, as in --limit 1000")
     with chosen.loader(threads=threads, processes=processes, ahead=ahead) as loader:
         recorded = observe.trace(loader, trace) if trace else None
         with (

@@ -32,6 +32,8 @@ _KNOWN = "this version reads folders of images, .txt lists of images, tar shards
 _LMDB_ENDINGS = (".lmdb", ".mdb")
 #: kinds of data sets that people will try, by how their names end
 _FOREIGN = (".parquet", ".beton", ".zip", ".arrow", ".mds", ".hdf5", ".h5", ".rec")
+#: path/to/file.py:train or my_module:train, which other commands take
+_PIPELINE = re.compile(r"[\w./-]+:[A-Za-z_]\w*")
 _TFRECORD_PART = re.compile(r"\.tfrecords?-")
 
 SourceName = Annotated[
@@ -65,7 +67,7 @@ class Found:
 def find_source(name: str) -> Found:
     """What a SOURCE is. Raises ConfigError when it is not there, or nothing that can be read."""
     if not name:
-        raise ConfigError("the name of a source is empty; use a file, a folder, or `-` for standard input")
+        raise ConfigError("the source is empty; use a file, a folder, or `-` for standard input")
     if name == "-":
         return Found("tar", name, ("-",))
     here = os.fsdecode(file_url_path(name)) if is_file_url(name) else name
@@ -117,7 +119,7 @@ def stored_in(pipeline: Pipeline) -> Source:
     """The source itself, to look into."""
     source = pipeline.plan.source
     if isinstance(source, StreamSource):
-        raise ConfigError(f"{source.title} can be read in sequence only; unpack it, or convert it with `stoker pack`")
+        raise ConfigError(f"{source.title} can only be read in sequence; decompress it, or convert it with `stoker pack`")
     assert isinstance(source, Source)  # all that `open_source` opens is one or the other
     return source
 
@@ -131,7 +133,7 @@ def shard_list(names: Sequence[str], *, folders: bool = False) -> list[tuple[str
             shards.append((found.name, found.kind))
             continue
         if found.kind == "list" and folders:
-            raise ConfigError(f"{name}: this is a list of images; name the folder they are in, which keeps their seek indices")
+            raise ConfigError(f"{name}: this is a list of images; use their folder, where their seek indices are kept")
         if found.kind not in ("tar", "tfrecord"):
             raise ConfigError(
                 f"{name}: this is not a shard of records, but {_TOLD[found.kind]}; only tar shards and TFRecords have an index"
@@ -171,7 +173,7 @@ def _find_in_folder(path: Path) -> Found:
     records = [name for name in texts if _is_tfrecord_name(name)]
     if tars and records:
         raise ConfigError(
-            f"{path} holds tar shards ({tars[0]}) and TFRecords ({records[0]}); name those you mean, as in '{path}/*.tar'"
+            f"{path} holds tar shards ({tars[0]}) and TFRecords ({records[0]}); choose one kind, as in '{path}/*.tar'"
         )
     if tars or records:
         shards = tuple(os.path.join(path, name) for name in tars or records)  # noqa: PTH118  names may be any bytes
@@ -200,10 +202,11 @@ def _find_shards(name: str) -> Found:
     for shard in shards:
         if not is_remote(shard) and not os.path.lexists(shard):
             many = f" (one of the {len(shards):,} that {name} stands for)" if len(shards) > 1 else ""
-            raise ConfigError(f"{printable(os.fsencode(shard))}: there is no such file or folder{many}")
+            pipeline = "; for a pipeline use `stoker run` or `stoker explain`" if _PIPELINE.fullmatch(name) else ""
+            raise ConfigError(f"{printable(os.fsencode(shard))}: there is no such file or folder{many}{pipeline}")
     kind = _kind_of(shards[0])
     if kind == "lmdb" and len(shards) > 1:
-        raise ConfigError(f"{name}: several databases; name one")
+        raise ConfigError(f"{name}: several databases; choose one")
     return Found(kind, name, tuple(shards) if kind != "lmdb" else ())
 
 
@@ -234,11 +237,13 @@ def _kind_by_content(shard: str) -> str:
         return kind
     if data.startswith((GZIP, ZSTD)):
         packed = "gzip" if data.startswith(GZIP) else "zstd"
-        raise ConfigError(f"{blob.url}: is packed ({packed}); name it .tar.gz, .tar.zst or .tfrecord.gz, by what it holds")
+        raise ConfigError(
+            f"{blob.url}: is compressed ({packed}); rename it to .tar.gz, .tar.zst or .tfrecord.gz, according to its contents"
+        )
     if is_remote(shard) and (known := seen_as("tar", data)):
         raise CorruptShard(f"{blob.url}: {known}", shard=blob.url, offset=0)
     hint = f"; for its folder: {Path(shard).absolute().parent}" if is_image(os.fsencode(shard)) else ""
-    raise ConfigError(f"{blob.url}: this is a single file, and neither a list nor a shard; {_KNOWN}{hint}")
+    raise ConfigError(f"{blob.url}: this file is neither a list nor a shard; {_KNOWN}{hint}")
 
 
 def _first_bytes(blob: Blob) -> bytes:

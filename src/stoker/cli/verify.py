@@ -65,7 +65,7 @@ def verify(
         replay_file(source, replay, line, key, json)
         return
     if line is not None or key is not None:
-        raise ConfigError("verify: --line and --key choose lines of a quarantine file; name it with --replay FILE")
+        raise ConfigError("verify: --line and --key choose lines of a quarantine file; add --replay FILE")
     found = find_source(source)
     with Progress("verifying", local_bytes(found.shards), progress, unit="bytes") as shown:
         results = _check(found, source, decode, jobs, shown)
@@ -99,7 +99,7 @@ def verify(
         typer.echo(f"{source}: {counted(len(problems), 'problem')}", err=True)
         raise typer.Exit(DATA)
     if not samples:
-        raise SourceEmpty(f"{source}: there is not a single sample in it")
+        raise SourceEmpty(f"{source}: contains no samples")
 
 
 def _check(found: Found, name: str, decode: bool, jobs: int | None, shown: Progress) -> list[Findings]:

@@ -53,7 +53,7 @@ def _chosen(file: str, number: int | None, key: str | None) -> list[QuarantineLi
     chosen = [line for line in lines if number in (None, line.number) and key in (None, line.key)]
     if not chosen:
         which = f" with number {number}" if number is not None else f" with the key {key!r}" if key is not None else ""
-        raise ConfigError(f"{file}: there is no line{which} in it")
+        raise ConfigError(f"{file}: has no line{which}")
     return chosen
 
 

@@ -29,7 +29,7 @@ def choose_output(format: str, device: Any, sharding: Any = None) -> Output:
     if sharding is not None:
         if format not in ("numpy", "jax") or device is not None:
             name, value = ("format", format) if device is None else ("device", device)
-            raise ConfigError(f"loader(sharding=..., {name}={value!r}): a sharding says where JAX puts batches; omit {name}")
+            raise ConfigError(f"loader(sharding=..., {name}={value!r}): sharding already determines the devices; omit {name}")
         format, device = "jax", sharding
     name = format
     if format == "numpy" and device is not None:

@@ -262,7 +262,7 @@ def _load() -> tuple[ctypes.PyDLL, ctypes.CDLL]:
         brief, waiting = ctypes.PyDLL(LIBRARY), ctypes.CDLL(LIBRARY)
     except OSError as error:
         raise DeviceError(
-            f"the CUDA driver's library could not be loaded ({error}); install NVIDIA's driver, or use decode_on='cpu'"
+            f"the CUDA driver library cannot be loaded ({error}); install NVIDIA's driver, or use decode_on='cpu'"
         ) from error
     for library in (brief, waiting):
         for name, argtypes in _SIGNATURES.items():

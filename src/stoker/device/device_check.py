@@ -51,8 +51,8 @@ def check_device(memory: DeviceMemory) -> None:
         decoding.close()
         if wrong:
             raise DeviceError(
-                f"of {counted(count, 'made-up picture')} that the GPU decoded for a check, {wrong} came out with other pixels "
-                "than on the CPU, so its driver or NVRTC cannot be trusted; update them, or use decode_on='cpu', and report this"
+                f"of {counted(count, 'made-up picture')} that the GPU decoded for a check, {wrong} have different pixels than "
+                "on the CPU, so its driver or NVRTC cannot be trusted; update them, or use decode_on='cpu', and report this"
             )
     decoding.driver.checked = True
 

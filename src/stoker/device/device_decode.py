@@ -83,7 +83,7 @@ class LoadSize:
         self.loads, self.kept_bytes = min(loads, budget // LEAST_BYTES), kept_bytes
         if not self.loads:
             least = show_bytes(LEAST_BYTES)
-            raise ConfigError(f"loader(device_memory={budget}): must be at least {least}, which a few pictures take on the GPU")
+            raise ConfigError(f"loader(device_memory={budget}): must be at least {least}, the memory for a few pictures")
         self.device_bytes = budget // self.loads
         self.pinned_bytes = min(_MOST_PINNED, max(_LEAST_PINNED, self.device_bytes // _FILES_SHARE))
 
@@ -200,7 +200,8 @@ class DeviceDecoding:
                 return make()
         except (RuntimeError, MemoryError) as error:
             raise DeviceError(
-                f"there is no memory for decoding on the device ({self.size}; {message_of(error).splitlines()[0]}); use less, "
+                f"there is not enough memory for decoding on the device ({self.size}; {message_of(error).splitlines()[0]}); "
+                "use less, "
                 "as in loader(device_memory='250MB'), or decode_on='cpu'"
             ) from error
 
@@ -213,7 +214,7 @@ class DeviceDecoding:
                 self.memory.give_back()
 
     def __reduce__(self) -> Any:
-        raise DeviceError("what decodes on a device cannot be sent to another process; use loader(executor='threads')")
+        raise DeviceError("a decoder on a device cannot be sent to another process; use loader(executor='threads')")
 
 
 class DeviceBatch:

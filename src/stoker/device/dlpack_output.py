@@ -18,7 +18,7 @@ def choose_dlpack_output(device: Any) -> Output:
     if device is not None:
         raise ConfigError(
             f"loader(format='dlpack', device={device!r}): its arrays are in host memory; omit device, or use format='torch' or "
-            "'jax', whose arrays have DLPack too"
+            "'jax', whose arrays support DLPack too"
         )
     return DlpackOutput()
 

@@ -120,8 +120,8 @@ def keras_dataset(loader: EpochLoader, inputs: Fields, targets: Fields, weights:
             steps: Any = sys._getframe(2).f_locals.get("self")  # whoever counts them asks Keras's adapter, which asks here
             if self.num_batches is None and getattr(steps, "steps_per_epoch", 0) is None:
                 raise ConfigError(
-                    "this pipeline's length is not known beforehand, so Keras would never end the epoch: give fit() the argument "
-                    "steps_per_epoch, with validation_data validation_steps, and evaluate() and predict() steps"
+                    "this pipeline's length is not known in advance, so Keras would never end the epoch: pass steps_per_epoch "
+                    "to fit() (validation_steps for validation_data), and steps to evaluate() and predict()"
                 )
 
         def on_epoch_end(self) -> None:
@@ -227,7 +227,7 @@ def _chosen(inputs: Fields, targets: Fields, weights: Fields) -> Any:
         if not roles:
             if len(batch) > 3:
                 raise ConfigError(
-                    f"a batch has the fields {', '.join(batch.keys())}, and Keras takes inputs, targets and weights: select up "
+                    f"a batch has the fields {', '.join(batch.keys())}, but Keras takes inputs, targets and weights: select up "
                     "to three, or name them, as in keras_dataset(inputs='image', targets='label')"
                 )
             return tuple(batch.values())

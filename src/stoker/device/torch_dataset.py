@@ -210,9 +210,8 @@ def _check_shares(dealer: Any, part: Part) -> None:
     ranks = (dealer if type(dealer).__name__ == _TURNS else dealer.state).num_processes
     if ranks > 1 and part.sharded:
         raise ConfigError(
-            f"this pipeline has .shard(), and Accelerate distributes its samples among its {ranks} processes once "
-            "more, so most samples would never be seen: leave out .shard(), or keep it and iterate the loader without "
-            "accelerator.prepare()"
+            f"this pipeline has .shard(), and Accelerate would distribute its samples among its {ranks} processes once more, so "
+            "most samples would never be seen: omit .shard(), or keep it and iterate the loader without accelerator.prepare()"
         )
 
 
@@ -245,8 +244,8 @@ def _check_batches(dealer: Any, part: Part) -> None:
         raise _batched_twice()
     if part.batched and type(dealer).__name__ == _TURNS:
         raise ConfigError(
-            "Accelerate with dispatch_batches=False takes single samples, but this pipeline makes batches: leave out .batch() "
-            "and pass batch_size to DataLoader, or leave out dispatch_batches=False"
+            "Accelerate with dispatch_batches=False takes single samples, but this pipeline returns batches: omit .batch() and "
+            "pass batch_size to DataLoader, or omit dispatch_batches=False"
         )
 
 

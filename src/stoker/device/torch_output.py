@@ -56,7 +56,7 @@ def choose_torch_output(device: Any) -> Output:
     index = torch.cuda.current_device() if target.index is None else target.index
     if index >= count:
         raise ConfigError(
-            f"loader(device={device!r}): torch finds {counted(count, 'CUDA device')}, numbered from 0; use one of these"
+            f"loader(device={device!r}): torch finds {counted(count, 'CUDA device')}, numbered from 0; choose one of them"
         )
     return CudaOutput(torch, torch.device("cuda", index))
 
@@ -155,7 +155,7 @@ class CudaOutput(TorchOutput):
             kernel.launch(how, pixels.shape, there.data_ptr(), floats.data_ptr(), self._stream.cuda_stream)
             made = floats.cpu().numpy()
         if made.tobytes() != (expected.transpose(0, 3, 1, 2) if how.planar else expected).tobytes():
-            raise DeviceError("the GPU makes other floats than the CPU, so its driver or NVRTC cannot be trusted; update them")
+            raise DeviceError("the GPU computes other floats than the CPU, so its driver or NVRTC cannot be trusted; update them")
 
     def hand_over(self, batch: Handed) -> Handed:
         torch = self._torch

@@ -144,11 +144,11 @@ class AutoPolicy:
     def __init__(self, cores: int, threads: int, *, beside_device: bool = False, fixed: bool = False) -> None:
         """With `fixed` the number of workers stays, and each process has one: only whether they are threads is to be decided."""
         self.setting = self._home = Setting(0, threads)
-        self.reason = "one worker for each core" if cores > 1 else "there is one core: nothing to gain elsewhere"
+        self.reason = "one worker for each core" if cores > 1 else "there is only one core"
         if threads > cores:
             self.reason = f"one worker for each core, and {threads - cores} more because reads wait for a network"
         if fixed and cores > 1:
-            self.reason = "threads start at once, and hand nothing over; where they are in each other's way, processes follow"
+            self.reason = "threads start at once and need no hand-over; processes follow if threads hold each other up"
         self._cores, self._fixed = cores, fixed
         self._processes = True  # whether there can be any
         self._beside_device = beside_device and cores >= _FEEDER_CORES
@@ -180,7 +180,7 @@ class AutoPolicy:
         """What to have running as soon as it can be, before anything is measured."""
         if not self._beside_device:
             return None
-        return Choice(Setting(1, self._cores - 1), "the training loop beside it needs its interpreter and a core", _LOSS)
+        return Choice(Setting(1, self._cores - 1), "the training loop needs the interpreter and a core", _LOSS)
 
     def see(self, load: Load) -> Choice | None:
         """Take in a load; returns what to move to, if anything."""
@@ -271,14 +271,14 @@ class AutoPolicy:
         """What might be less in the way of a consumer that does not wait, the likeliest first."""
         if load.slowed is None or load.slowed < _IN_THE_WAY or self._fixed:
             return
-        now, why = self.setting, f"the training loop's steps took {load.slowed:.0%} longer beside busy workers"
+        now, why = self.setting, f"the training loop's steps took {load.slowed:.0%} longer while workers are busy"
         low, high = sorted((load.sample_cpu_s, self._way_cpu_s))
         if high > _CHANGED * low:
             self._in_vain = set()
         step = max(1, self._cores // 8)  # so that loads agree about it
         needed = step * max(1, math.ceil(load.task_s / load.elapsed_s / _ENOUGH / step))
         if not now.processes and self._cores >= _FEEDER_CORES and FEEDER not in self._in_vain:
-            yield Choice(Setting(1, min(needed, self._cores - 1)), f"{why}: it gets its interpreter for itself", _WORTH, FEEDER)
+            yield Choice(Setting(1, min(needed, self._cores - 1)), f"{why}: it gets an interpreter of its own", _WORTH, FEEDER)
         if now.processes < 2 and needed < now.workers and FEWER not in self._in_vain:
             yield Choice(Setting(now.processes, needed), f"{why}: {counted(needed, 'worker')} can do the work", _SAME, FEWER)
 

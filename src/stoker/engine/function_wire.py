@@ -37,8 +37,8 @@ def pack_work(work: Any, least: int | None = None) -> Packed:
         return _dump(_function_pickler(), work, least)
     except _REFUSED as error:
         raise ConfigError(
-            f"the pipeline cannot be sent to worker processes: {message_of(error)}; make what it holds (an open file, a lock, a "
-            "connection) within the function instead, or use loader(executor='threads')"
+            f"the pipeline cannot be sent to worker processes: {message_of(error)}; create such objects (an open file, a lock, "
+            "a connection) inside the function instead, or use loader(executor='threads')"
         ) from error
 
 

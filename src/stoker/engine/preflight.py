@@ -66,8 +66,8 @@ def _check_system(asked: str, machine: Machine) -> None:
         raise ConfigError(f"{asked}: worker processes need {machine.lacks}(), which this system does not have; omit processes")
     if not machine.interpreter:
         raise ConfigError(
-            f"{asked}: Python does not know its own executable (sys.executable is empty), as where a program embeds it, so no "
-            "worker can be started; set sys.executable to a Python with the same packages, or omit processes"
+            f"{asked}: Python does not know its own executable (sys.executable is empty, as in programs that embed Python), so "
+            "no worker can start; set sys.executable to a Python with the same packages, or omit processes"
         )
 
 

@@ -246,7 +246,7 @@ class ProcessExecutor(Executor):
     def _start(self, number: int) -> WorkerHandle:
         if not sys.executable:
             raise ConfigError(
-                "worker processes need to know where Python is, and sys.executable is empty; set it, or use "
+                "worker processes cannot start because sys.executable is empty; set it to a Python interpreter, or use "
                 "loader(executor='threads')"
             )
         try:
@@ -434,8 +434,7 @@ class ProcessExecutor(Executor):
                 self._look_after()
                 if self._broken is not None:
                     raise ConfigError(
-                        f"{self._broken}; what workers wrote to stderr, above, may say why; loader(executor='threads') does "
-                        "without them"
+                        f"{self._broken}; the workers' output on stderr, above, may say why; or use loader(executor='threads')"
                     )
                 left = deadline - time.monotonic()
                 wait_s = 0.0 if until() else min(max(left, 0.0), _PATIENCE_S if self._uneven() or self._reserved_idle() else 1.0)

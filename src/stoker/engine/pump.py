@@ -63,7 +63,7 @@ class Pump:
         if found is None and block:
             frame = sys._current_frames().get(self._thread.ident or 0)
             stack = "".join(traceback.format_stack(frame)) if frame else "(ended)"
-            raise StallError(f"the stream gave no sample for {self._watchdog_s:g} s (watchdog_s); it is here:\n{stack}")
+            raise StallError(f"the stream yielded no sample for {self._watchdog_s:g} s (watchdog_s); it is here:\n{stack}")
         if found is None:
             return None
         self._room.put(None)

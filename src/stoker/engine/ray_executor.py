@@ -441,7 +441,7 @@ class RayExecutor(Executor):
                 except (self._errors.RaySystemError, OSError) as error:
                     self._broken = f"the Ray cluster is no longer reachable: {_last_line(error)}"
                 if self._broken is not None:
-                    raise ConfigError(f"{self._call}: {self._broken}; loader(executor='processes') runs on this machine alone")
+                    raise ConfigError(f"{self._call}: {self._broken}; loader(executor='processes') runs on this machine only")
                 if until() or time.monotonic() >= deadline:
                     return
 

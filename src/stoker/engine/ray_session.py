@@ -121,8 +121,8 @@ def _check_reached(address: str, call: str) -> None:
         socket.create_connection((host.strip("[]"), int(port)), _REACH_S).close()
     except (OSError, OverflowError) as error:
         raise ConfigError(
-            f"{call}: the Ray cluster {address} cannot be reached: {message_of(error)}; check the address, and that `ray start` "
-            "runs there"
+            f"{call}: the Ray cluster {address} cannot be reached: {message_of(error)}; check the address, and that Ray runs "
+            "there (`ray start`)"
         ) from error
 
 

@@ -221,6 +221,8 @@ def instead_of(op: Any, field: str) -> str:
         return f"that is its class: write {op.__name__}(...)"
     if isinstance(op, (list, tuple)):
         return "pass several separately: image(field, *ops)"
+    if not callable(op):
+        return f"pass operations, as in image({field!r}, RandomResizedCrop(224), HorizontalFlip())"
     library, name = _class_of(op).__module__.partition(".")[0], _class_of(op).__name__
     if library not in _LIBRARIES:
         return f"use .decode({field!r}) and .map({field}=fn) for a function"

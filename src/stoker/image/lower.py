@@ -100,15 +100,15 @@ def _check_order(ops: Sequence[Operation]) -> None:
             raise ConfigError(f"{op} is the second Normalize of this stage: use one")
         if floats is not None and not isinstance(op, Normalize):
             name = type(floats).__name__
-            raise ConfigError(f"{op} comes after {name}; pixels are changed first and made floats last: put {name} at the end")
+            raise ConfigError(f"{op} comes after {name}; floats must be made last: put {name} at the end")
         if isinstance(op, (Normalize, ToFloat)):
             floats = op
         elif isinstance(op, CropBox):
             if effect is not None:
-                raise ConfigError(f"{op} comes after {effect}; boxes are in pixels of the stored image: put CropBox first")
+                raise ConfigError(f"{op} comes after {effect}; its box is in pixels of the stored image: put CropBox first")
             if box not in (None, op.field):
                 names = " and ".join(sorted({str(box), op.field}))
-                raise ConfigError(f"one image stage crops to one field, not to {names}; use two stages")
+                raise ConfigError(f"an image stage can crop to one field only, not to {names}; use two stages")
             box = op.field
         elif any(kind >= OpKind.AFFINE for kind, _ in op.lowered()):
             effect = op

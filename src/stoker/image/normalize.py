@@ -31,7 +31,7 @@ class Normalize(Operation):
     def __post_init__(self) -> None:
         mean, std = self.channels
         if 0 in std:
-            raise checks.wrong(self, "std", self.std, "above 0: it divides, and nothing is divided by zero")
+            raise checks.wrong(self, "std", self.std, "above 0, because pixels are divided by it")
         if not all(LEAST_STD <= s <= MOST for s in std):
             raise checks.wrong(self, "std", self.std, f"from {LEAST_STD:g} to {MOST}, {_SCALE}")
         if not all(abs(m) <= MOST for m in mean):

@@ -153,7 +153,7 @@ def _to_pixels(image: Any, channels: int, as_pillow: bool = False) -> NDArray[np
         gray = (np.asarray(image) >> (_sample_bits(image) - 8)).astype(np.uint8)
         return gray[:, :, None] if channels == 1 else np.repeat(gray[:, :, None], 3, axis=2)
     if deep:
-        raise UnsupportedImage(f"images of mode {image.mode} (32 bits a channel) have no agreed range; convert them to 8 bits")
+        raise UnsupportedImage(f"images of mode {image.mode} (32 bits per channel) have no defined range; convert them to 8 bits")
     if image.mode == "LAB":
         image = image.convert("RGB")  # there is no direct way to gray
     if image.mode == "P" and "transparency" in image.info:

@@ -104,7 +104,7 @@ def decoding_of(
         told = f"on the CPU, because {found if isinstance(found, str) else error}"
         return Decoding(told=told, reason=told)
     told = explain_decoding(plan, decode_on, budget, kept_bytes or None)
-    reason = "on the CPU until its cores are the limit" if automatic else "on the GPU, as asked for"
+    reason = "on the CPU until its cores are the limit" if automatic else "on the GPU, as requested"
     executor, workers = (executor, None) if turns is None else ("threads", turns + size.loads)
     return Decoding(device, automatic, executor, workers, turns, cores, found.step, told, reason)
 
@@ -129,7 +129,7 @@ def why_not_by(executor: str, processes: int | None, elsewhere: bool) -> str | N
 def device_image(plan: Plan) -> DeviceImage | str:
     """What can be decoded on a device; where nothing can, why not, in words."""
     if not plan.counted:
-        return "samples are filtered, expanded or streamed on their way, so that they are not decoded into a batch's memory"
+        return "samples are filtered, expanded or streamed on their way, so they are not decoded into a batch's memory"
     found: DeviceImage | str = ""
     for image in batch_images(plan):
         found = image if isinstance(image, str) else _decoded(plan, image)
@@ -180,8 +180,8 @@ def explain_decoding(
     which = "pictures" if seeks == count else f"the {seeks:,} of {counted(count, 'picture')} that have a seek index"
     where = "on the GPU" if decode_on == "cuda" else "on the GPU where that is faster, as measured"
     rest = f"; {found.rest} and what follows it are done on the CPU, to crops that come back" if found.rest else ""
-    stay = f". At most {show_bytes(kept_bytes)} of pictures stay in pinned memory once they were read" if kept_bytes else ""
+    stay = f". At most {show_bytes(kept_bytes)} of pictures stay in pinned memory after their first read" if kept_bytes else ""
     return (
-        f"{found.field}: {which} {where}, if baseline and of one scan; others on the CPU{rest}. All pictures in flight take at "
+        f"{found.field}: {which} {where}, if baseline with one scan; others on the CPU{rest}. All pictures in flight take at "
         f"most {show_bytes(budget)} of the GPU's memory{stay}"
     )

@@ -28,7 +28,9 @@ from .supply import ENDLESS
 def explain_step(plan: Plan, deal: Deal, epoch: int, step: int) -> list[dict[str, Any]]:
     """One mapping for every row of batch `step`: position, index, key, origin, and what image stages did."""
     if not plan.counted or not isinstance(plan.source, Source) or plan.order is None:
-        raise ConfigError("explain needs samples that can be counted; after filter, flat_map, unbatch or on a stream they cannot")
+        raise ConfigError(
+            "explain() needs samples that can be counted, which is not possible after filter, flat_map or unbatch, or on a stream"
+        )
     for name, value in (("step", step), ("epoch", epoch)):
         if not isinstance(value, (int, np.integer)) or isinstance(value, bool):
             raise ConfigError(f"explain({name}={value!r}): must be an integer")

@@ -212,7 +212,7 @@ class Loader:
         count = epoch_steps(self._plan, self._deal)
         if count is None:
             raise TypeError(
-                "this loader's length is not known in advance: its pipeline filters, expands, streams, or repeats without end"
+                "the length is not known in advance: the pipeline has filter, flat_map or unbatch, a stream, or an endless repeat"
             )
         return count
 
@@ -455,7 +455,7 @@ class Loader:
             raise StateError(f"the state's 'row' is {cursor.row:,}, but an epoch has {counted(rows, 'row')}")
         length = self._plan.order.length if self._plan.order else None
         if cursor.at is not None and length is not None and cursor.at[0] > length:
-            raise StateError(f"the state's 'at' begins at sample {cursor.at[0]:,}, but an epoch has {counted(length, 'sample')}")
+            raise StateError(f"the state's 'at' starts at sample {cursor.at[0]:,}, but an epoch has {counted(length, 'sample')}")
         self._drop_prepared()
         self._meters.epoch_left()
         self._progress = self._wanted = None

@@ -91,9 +91,9 @@ class RunOptions:
 
     def __post_init__(self) -> None:
         if self.worker_keys is not None and self.workers_at is None:
-            raise ConfigError("loader(worker_keys=...): says who may connect, but not where; add workers_at='tcp://HOST:PORT'")
+            raise ConfigError("loader(worker_keys=...): needs an address; add workers_at='tcp://HOST:PORT'")
         if self.pool_keys is not None and self.pool is None:
-            raise ConfigError("loader(pool_keys=...): says who this is, but not for which pool; add pool='tcp://HOST:PORT'")
+            raise ConfigError("loader(pool_keys=...): needs a pool; add pool='tcp://HOST:PORT'")
         if self.pool is not None and self.workers_at is not None:
             raise ConfigError("loader(pool=..., workers_at=...): use a pool or remote workers, not both; omit one of them")
 

@@ -144,7 +144,10 @@ class Replay:
         if isinstance(source, StreamSource):
             sample = next(islice(source.open(), index, None), None)
             if sample is None:
-                raise ConfigError(f"line {line.number}: {source.title} ends before sample {index:,}; its samples have changed")
+                raise ConfigError(
+                    f"line {line.number}: {source.title} ends before sample {index:,}; its data have changed since the list "
+                    "was written"
+                )
             return chunk_of([sample], line.epoch, index, [source.key(sample, index)], [source.origin(sample, index)])
         position = line.position & (MAX_LENGTH - 1)
         if order is not None and self._plan.segments:

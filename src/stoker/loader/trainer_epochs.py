@@ -38,7 +38,7 @@ class Trainer:
         """
         if placed is not None and placed > epoch:
             raise ConfigError(
-                f"this loader was put at epoch {placed} by loader(epoch=...) or load_state_dict(), but its trainer starts epoch "
+                f"this loader was set to epoch {placed} by loader(epoch=...) or load_state_dict(), but its trainer starts epoch "
                 f"{epoch}: let the trainer load the state (Lightning: ckpt_path=...); it sets the loader's epoch"
             )
         if begun is False or (begun and not self._heard):
@@ -46,6 +46,6 @@ class Trainer:
         if self.reads_ahead and not self._heard and at < epoch:
             raise ConfigError(
                 f"the trainer starts epoch {epoch}, but has already taken a batch of epoch {at}, because this loader's length "
-                f"is not known: make it with loader(epoch={epoch})"
+                f"is not known: create it with loader(epoch={epoch})"
             )
         self._heard = True

@@ -176,7 +176,7 @@ def _shards(case: _Case) -> Iterator[Advice]:
 def _no_pillow(case: _Case) -> Iterator[Advice]:
     if by_pillow(case.stats):
         known = "" if case.limit.name == "python" else f": {pillow_in_words(case.stats)}"
-        yield Advice(f"JPEG is decoded several times as fast as what Pillow decodes{known}")
+        yield Advice(f"JPEGs decode several times as fast as the images that Pillow decodes{known}")
 
 
 def _step_free(case: _Case) -> Iterator[Advice]:
@@ -323,7 +323,9 @@ _ADVICE: dict[str, tuple[_Find, ...]] = {
     "ahead": (_more_memory,),
     "handover": (_lighter_batches,),
     "handout": (lambda case: iter([Advice("larger batches cost less per sample")]),),
-    "stream": (lambda case: iter([Advice("what the stream does for each sample can move to `map`, where workers do it")]),),
+    "stream": (
+        lambda case: iter([Advice("the work that the stream does for each sample can move to `map`, where workers do it")]),
+    ),
     "tail": (_without_slow,),
     "shard": (_near_shard,),
     "cold": (_without_slow,),

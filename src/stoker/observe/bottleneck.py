@@ -294,14 +294,13 @@ def _memory(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
         return Limit(
             "memory",
             f"The memory budget is the limit: it holds {counted(units, 'batch', 'batches')} of {show_bytes(unit)}, so "
-            f"workers are idle {balance.idle:.0%} of the time although batches are waited for",
+            f"workers are idle {balance.idle:.0%} of the time although batches are needed",
             "memory",
         )
     if facts.ahead is not None and facts.ahead <= 2 + stats.workers // 3:
         return Limit(
             "ahead",
-            f"`ahead={facts.ahead}` is the limit: workers are idle {balance.idle:.0%} of the time although batches are waited "
-            "for",
+            f"`ahead={facts.ahead}` is the limit: workers are idle {balance.idle:.0%} of the time although batches are needed",
             "memory",
         )
     return None
@@ -326,7 +325,7 @@ def _late(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
     if facts.stored == "stream":
         idle = f"workers are idle {balance.idle:.0%} of the time and wait for its samples"
         return Limit("stream", f"The stream is the limit: {idle}", "loop")
-    idle = f"workers were idle {balance.idle:.0%} of the time, although batches were waited for"
+    idle = f"workers were idle {balance.idle:.0%} of the time, although batches were needed"
     return Limit("ahead", f"Too few batches are prepared ahead: {idle}", "memory")
 
 
@@ -398,7 +397,7 @@ def _wait(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
             return None  # tasks wait for their turn to compute
         return Limit("device", f"Decoding on the GPU is the limit: {top.name} waits for it {share}", "workers", top.name)
     if top.kind != "read":
-        waiting = f"A function that waits (for a network, a disk, a sleep) is the limit: {top.name} waits {share}"
+        waiting = f"A function that waits (for a network, a disk, a sleep) is the limit: waiting in {top.name} takes {share}"
         return Limit("waiting", waiting, "workers", top.name)
     # Reading from memory waits for nothing but the lock; where a loop in Python makes other steps wait for it, reading does too.
     if facts.stored == "memory" or (facts.stored != "network" and balance.lock >= 0.1 and balance.others >= 0.6 * stats.ranks):
@@ -409,7 +408,7 @@ def _wait(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
     speed = f", {show_bytes(top.bytes_in / made_samples(top, stats) * stats.samples_per_s)}/s" if top.bytes_in else ""
     if facts.stored == "network":
         if facts.requests >= _ANSWERS and facts.answer_s >= _LATE * (facts.answer_s + facts.receive_s):
-            late = f"an answer begins after {_ms(facts.answer_s)}, and comes within {_ms(facts.receive_s)}"
+            late = f"an answer starts after {_ms(facts.answer_s)} and takes {_ms(facts.receive_s)}"
             return Limit("server", f"A server that answers late is the limit: {late}; reading waits {share}", "workers", "read")
         return Limit("network", f"The network is the limit: reading waits for it {share} ({each}{speed})", "workers", "read")
     return Limit("storage", f"Storage is the limit: reading waits for it {share} ({each}{speed})", "workers", "read")

@@ -41,13 +41,14 @@ def explain_plan(
         lines.append("         samples are numbered again from here")
     lines += _stages(plan, plan.stages, len(plan.segments))
     lines.append(f"batch    {_batch(plan)}")
+    lines += [f"         {told}" for told in _of_several_sizes(plan)]
     lines += [f"decode   {decoding}"] if decoding else []
     lines += [f"floats   {floats}"] if floats else []
     lines.append(f"ranks    {_ranks(plan)}")
     lines.append(f"threads  {threads}: {reason}")
     lines.append(f"executor auto: {moves}")
     lines += [f"finish   {written(node)}" for node in plan.finish]
-    again = f"; input and output are tried again, up to {counted(plan.retries, 'time')}" if plan.retries else ""
+    again = f"; input and output are retried up to {counted(plan.retries, 'time')}" if plan.retries else ""
     lines.append(f"errors   {'raise' if plan.policy is None else describe_policy(plan)}{again}")
     lines.append(f"resume   {'replays the epoch up to the cursor' if plan.replays else 'at once'}")
     return "\n".join(lines)
@@ -141,9 +142,21 @@ def _batch(plan: Plan) -> str:
         return "none: single samples"
     fields = plan.specs
     told = (
-        "fields known when samples are there" if fields is None else ", ".join(f"{name} {spec}" for name, spec in fields.items())
+        "fields are known once samples have been read"
+        if fields is None
+        else ", ".join(f"{name} {spec}" for name, spec in fields.items())
     )
     nbytes = sum(spec.nbytes for spec in (fields or {}).values()) * plan.batch.size
     size = f"; {show_bytes(nbytes)} allocated in advance" if nbytes else ""
     last = "" if plan.batch.drop_last else ", the last one may be shorter"
     return f"{plan.batch.size} x ({told}){last}{size}"
+
+
+def _of_several_sizes(plan: Plan) -> Iterator[str]:
+    """The images of a batch that become a list, which few models take."""
+    if plan.batch is None:
+        return
+    padded = {name for name, _ in plan.batch.pad}
+    for name, spec in (plan.specs or {}).items():
+        if name not in padded and spec.kind == "array" and len(spec.shape) == 3 and None in spec.shape:
+            yield f"{name}: a list of images if their sizes differ; CenterCrop(n) or Resize((height, width)) gives one array"

@@ -49,7 +49,7 @@ class Follower(ClosedByWith):
     def __init__(self, loader: Loader, call: str) -> None:
         meters = meters_of(loader, call)
         if loader._closed:
-            raise ClosedError(f"{call}: this loader is closed; begin before that")
+            raise ClosedError(f"{call}: this loader is closed; call it before closing the loader")
         self._meters, self._process = meters, os.getpid()
         self.rank, self.world = loader._rank.rank, loader._rank.world
         self.closed = False

@@ -93,7 +93,7 @@ def speed(
         if hasattr(source, "loader"):
             source = stack.enter_context(source.loader(**loader))
         elif loader:
-            raise ConfigError(f"speed({', '.join(loader)}=): these are for a loader to be made, and {source!r} is one already")
+            raise ConfigError(f"speed({', '.join(loader)}=): these options are for a new loader, but {source!r} is already one")
         test = _Test(source, step, burst)
         test.take(0.0)
         first_batch_s = test.first_s - begun

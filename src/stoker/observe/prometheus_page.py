@@ -66,7 +66,7 @@ class PrometheusPage(Follower):
             server = _MetricsServer(host, port, partial(client.generate_latest, registry), client.CONTENT_TYPE_LATEST)
         except (OSError, OverflowError) as error:
             raise ConfigError(
-                f"observe.prometheus(port={port}, host={host!r}): nothing can be served there "
+                f"observe.prometheus(port={port}, host={host!r}): cannot listen there "
                 f"({getattr(error, 'strerror', None) or error}); choose another port, or 0 for one that is free"
             ) from error
         self._server, self.port = server, server.port

@@ -43,7 +43,7 @@ def verdict(stats: Stats, facts: Facts | None = None, *, training: bool = True) 
     """
     longer = "take more batches" if training else "run it for longer (`--epochs` of `stoker run`, `--seconds` of `stoker bench`)"
     if not stats.measured:
-        return Verdict(f"Too little has run to say anything: {longer}.", "short")
+        return Verdict(f"The run is too short to say anything: {longer}.", "short")
     notes = f"{_notes(stats)}{_chosen(stats)}{_decoded(stats)}"
     if stats.elapsed_s < SHORT_S:
         return Verdict(f"This run is too short to judge: {longer}. {_rate(stats, training)}.{notes}", "short")

@@ -182,7 +182,7 @@ def arrange(
     kept = effect.only or [name for name in fields if name not in gone]
     result = {names.get(name, name): values[name] for name in kept}
     if len(result) < len(kept):
-        raise kind(f"{written(node)} gives two fields the same name; {here} {', '.join(fields)}")
+        raise kind(f"{written(node)} would give two fields the same name; {here} {', '.join(fields)}")
     return result
 
 

@@ -61,13 +61,14 @@ def decode(state: Any, identity: Mapping[str, str], *, force: bool = False) -> C
     `force` takes the position, and nothing else, from a state of another pipeline; a damaged state is refused all the same.
     """
     if not isinstance(state, Mapping):
-        raise StateError(f"a loader state is a mapping made by state_dict(), not {type(state).__name__}")
+        raise StateError(f"a loader state must be a mapping made by state_dict(), not {type(state).__name__}")
     version = state.get("stoker")
     if version == 1:
         if not force:
             raise StateError(
-                "this state was saved by an earlier Stoker (its version is 1), which numbered random streams in another way: the "
-                "rest of the epoch would be augmented differently; start the epoch again, or load the state with force=True to "
+                "this state was saved by an earlier Stoker (its version is 1), which numbered random streams differently, so "
+                "the rest of the epoch would be augmented differently; start the epoch again, or load the state with "
+                "force=True to "
                 "keep only its position"
             )
     elif version != VERSION:

@@ -129,7 +129,7 @@ def check_size(node: Image, given: FieldSpec | None = None) -> None:
         return
     raise ConfigError(
         f"image({node.field!r}): its operations make images of {height} x {width} pixels, more than "
-        f"max_pixels={node.max_pixels:,}; ask for smaller ones, or raise max_pixels"
+        f"max_pixels={node.max_pixels:,}; make them smaller, or raise max_pixels"
     )
 
 
@@ -201,7 +201,7 @@ def is_planar(shape: Sequence[int], node: Blend) -> bool:
         return node.layout == "chw"
     if first == last:
         raise ConfigError(
-            f"blend(image={node.image!r}): images of shape {tuple(shape)} may have their channels first or last: say which with "
+            f"blend(image={node.image!r}): images of shape {tuple(shape)} may have their channels first or last: choose with "
             "layout='hwc' or layout='chw'"
         )
     return first

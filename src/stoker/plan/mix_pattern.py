@@ -56,7 +56,7 @@ def _counts(weights: Sequence[float]) -> list[int]:
         return counts
     if min(shares) * MAX_PATTERN < 1:
         raise ConfigError(
-            f"mix(weights={list(weights)!r}): the smallest weight is less than 1/{MAX_PATTERN:,} of the whole; omit that pipeline"
+            f"mix(weights={list(weights)!r}): the smallest weight is less than 1/{MAX_PATTERN:,} of the sum; omit that pipeline"
         )
     counts = _in_whole_numbers([share.limit_denominator(MAX_PATTERN) for share in shares])  # 0.333333333 means a third
     if sum(counts) <= MAX_PATTERN:

@@ -206,13 +206,13 @@ class _Compiler:
             self.retries = node.times
         elif isinstance(node, Shard):
             if self.shard is not None:
-                raise ConfigError("a pipeline is sharded once: shard() appears twice")
+                raise ConfigError("shard() appears twice; omit one of them")
             self.shard = node
         elif isinstance(node, (Shuffle, Take, Skip, Repeat, Mix)):
             self._add_order(node)
         elif isinstance(node, Batch):
             if self.batch is not None:
-                raise ConfigError("batch() appears twice; put unbatch() between, or batch once")
+                raise ConfigError("batch() appears twice; put unbatch() between them, or omit one")
             self.batch = node
         elif isinstance(node, (MapBatch, Blend)):
             if self.batch is None:
@@ -235,7 +235,8 @@ class _Compiler:
         verb = written(node)
         if not isinstance(self.source, Source):
             raise ConfigError(
-                f"{verb}: samples of a stream have no number to be found by; pack them into shards with `stoker pack`, or with "
+                f"{verb}: samples of a stream have no number and cannot be looked up; pack them into shards with `stoker "
+                "pack`, or with "
                 "stoker.write_tar"
             )
         if self.segments:
@@ -244,7 +245,7 @@ class _Compiler:
                 "batch after filter, flat_map or unbatch); put cache() before that verb"
             )
         if any(isinstance(before, Cached) for before in self.current):
-            raise ConfigError(f"{verb}: cache() appears twice; the later one is enough, because a sample it finds needs no other")
+            raise ConfigError(f"{verb}: cache() appears twice; omit the first one, because the second is enough")
         random = next((before for before in self.current if draws(before)), None)
         if random is not None:
             raise ConfigError(
@@ -259,7 +260,7 @@ class _Compiler:
         elif (not self.ragged and isinstance(self.source, Source)) or self._commutes(node):
             self.verbs.append(node)
         elif isinstance(node, Repeat) and not isinstance(self.source, Source):
-            raise ConfigError("a stream cannot be repeated: let its function yield the samples as often as you need them")
+            raise ConfigError("a stream cannot be repeated: let its function yield the samples as often as needed")
         elif isinstance(node, Repeat):
             raise ConfigError(
                 "repeat() must come before take, skip, a window shuffle or an inner batch, or right after the source"

@@ -122,7 +122,7 @@ def local_processes(environ: Environ | None = None) -> LocalProcesses | None:
 def check_rank(rank: int, world: int, call: str = "shard") -> None:
     """Refuse a rank that is not one of `world`."""
     if world < 1 or not 0 <= rank < world:
-        raise ConfigError(f"{call}(rank={rank!r}, world={world!r}): rank counts from 0 to world - 1")
+        raise ConfigError(f"{call}(rank={rank!r}, world={world!r}): rank must be from 0 to world - 1")
 
 
 # ---- who may know --------------------------------------------------------------------------------------------------------
@@ -221,7 +221,7 @@ def _count(environ: Environ, name: str) -> int | None:
 def _checked(rank: int, world: int, where: str) -> Rank:
     if world < 1 or not 0 <= rank < world:
         raise ConfigError(
-            f"the environment says rank {rank} of {world} ({where}), but ranks count from 0 to world - 1; fix it, or use "
+            f"the environment says rank {rank} of {world} ({where}), but ranks are numbered from 0 to world - 1; fix it, or use "
             "shard(rank=, world=)"
         )
     return Rank(rank, world, where)

@@ -44,7 +44,7 @@ class Datasource(datasource.Datasource):  # type: ignore[misc]
         self._deal = plan.deal(self._rank.rank, self._rank.world)
         steps = epoch_steps(plan, self._deal)
         if steps is None and plan.counted:
-            raise ConfigError("stoker.ray.Datasource(): this pipeline repeats without end; set a count, as in .repeat(3)")
+            raise ConfigError("stoker.ray.Datasource(): this pipeline never ends; set a count, as in .repeat(3)")
         self._steps = steps if plan.counted and plan.steps.passes == 1 and not plan.steps.begin else None
         self._bytes = batch_bytes(plan)
 

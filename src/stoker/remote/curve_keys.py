@@ -111,7 +111,7 @@ def _read(path: Path, kind: type[_K], wanted: str) -> _K:
         raise ConfigError(f"{path}: the key file cannot be read: {error.strerror}; make one with `stoker keys FOLDER`") from error
     if stat.S_ISDIR(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise ConfigError(f"{path}: this is a folder; name the key file in it, {wanted}")
+        raise ConfigError(f"{path}: this is a folder; use the key file in it, {wanted}")
     with open(descriptor, "rb") as file:
         mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
         if mode & 0o077:
@@ -121,5 +121,5 @@ def _read(path: Path, kind: type[_K], wanted: str) -> _K:
         return msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, ValueError) as error:
         raise ConfigError(
-            f"{path}: not the key file that is needed here, {wanted} ({error}); `stoker keys FOLDER NAME` writes both kinds"
+            f"{path}: this is not the key file needed here, {wanted} ({error}); `stoker keys FOLDER NAME` writes both kinds"
         ) from error

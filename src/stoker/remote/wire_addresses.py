@@ -21,11 +21,13 @@ def checked_address(address: str, asked: str) -> str:
     if _IPC.fullmatch(text):
         return text
     if text.startswith("ipc://") and len(text.removeprefix("ipc://").encode()) > _MOST_PATH:
-        raise ConfigError(f"{asked}: the path of a socket may have {_MOST_PATH} bytes; use a shorter one, as /tmp/stoker.sock")
+        raise ConfigError(
+            f"{asked}: the path of a socket is limited to {_MOST_PATH} bytes; use a shorter one, such as /tmp/stoker.sock"
+        )
     found = _TCP.fullmatch(text)
     if found is None or (found["port"] != "*" and int(found["port"]) > 65535):
         raise ConfigError(
-            f"{asked}: not an address; write tcp://HOST:PORT, as in tcp://127.0.0.1:8877, or ipc:///PATH/OF/A/SOCKET"
+            f"{asked}: not an address; use tcp://HOST:PORT, such as tcp://127.0.0.1:8877, or ipc:///PATH/OF/A/SOCKET"
         )
     host = "127.0.0.1" if found["host"] == "localhost" else found["host"]
     return f"tcp://{host}:{found['port']}"

@@ -34,7 +34,7 @@ class ArraysSource(Source):
         lengths = {name: len(array) for name, array in self._arrays.items()}
         if len(set(lengths.values())) > 1:
             told = ", ".join(f"{name} has {length}" for name, length in lengths.items())
-            raise ConfigError(f"arrays() needs arrays of one length: {told} rows")
+            raise ConfigError(f"the arrays of arrays() must have the same length, not {told} rows")
         self._length = next(iter(lengths.values()))
         if not self._length:
             raise SourceEmpty(f"arrays({', '.join(lengths)}) has no rows")
@@ -125,7 +125,7 @@ def _rows_array(name: str, value: Any) -> NDArray[Any]:
         )
     if array.dtype.isbuiltin == 2:
         raise ConfigError(
-            f"arrays({name}=...) has numbers of type {array.dtype}, which is not one of NumPy's; pass float32, or bytes "
+            f"arrays({name}=...) has numbers of type {array.dtype}, which is not a NumPy type; pass float32, or bytes "
             f"({name}.view(np.uint8)), and convert them with map_batch()"
         )
     # Rows must be contiguous to be copied whole; the first axis may have any stride (memory maps, slices).

@@ -31,7 +31,7 @@ class ConcatSource(Source):
         common = [name for name in self._names[0] if all(name in mapping for mapping in self._names)]
         if not common:
             told = "; ".join(", ".join(mapping) for mapping in self._names)
-            raise ConfigError(f"mix() needs fields that all its pipelines have; they have {told}: rename() them first")
+            raise ConfigError(f"the pipelines of mix() must have common fields; they have {told}: rename() them first")
         self.fields: dict[str, FieldSpec] = {
             name: _common([source.fields[mapping[name]] for source, mapping in zip(self.sources, self._names)]) for name in common
         }

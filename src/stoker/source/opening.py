@@ -82,7 +82,7 @@ def open_tfrecord(
 ) -> TfrecordSource | TfrecordStream:
     """The source of TFRecord files: read at random through their indexes, or in sequence where some are compressed."""
     if compression not in (None, *PACKINGS):
-        raise ConfigError(f"tfrecord(compression={compression!r}): choose 'gzip' or 'zlib', or omit it to have it found out")
+        raise ConfigError(f"tfrecord(compression={compression!r}): choose 'gzip' or 'zlib', or omit it to detect it")
     urls = expand(spec, "tfrecord", TFRECORD_ENDINGS)
     if "-" in urls:
         raise ConfigError("tfrecord() needs files that can be read at random; standard input cannot")

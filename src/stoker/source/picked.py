@@ -27,7 +27,7 @@ class PickedSource(Source):
     def __init__(self, source: Source, picked: Ints) -> None:
         self._source, self._picked = source, np.ascontiguousarray(picked, np.int64)
         if not len(self._picked):
-            raise SourceEmpty(f"no sample of {source.describe()} is selected")
+            raise SourceEmpty(f"{source.describe()}: no sample is selected")
         least, most = int(self._picked.min()), int(self._picked.max())
         if least < 0 or most >= len(source):
             wrong = least if least < 0 else most

@@ -155,7 +155,7 @@ def key_text(key: Any) -> str:
     try:
         text = str(key)
     except Exception as error:  # it may be of any type
-        raise BatchError(f"a {type(key).__name__} was given as a key, and cannot be shown as text; use text") from error
+        raise BatchError(f"a {type(key).__name__} cannot be a key, because it cannot be shown as text; use str") from error
     try:
         return printable(text.encode("utf-8", "surrogateescape"))
     except UnicodeEncodeError:  # a lone surrogate, as broken JSON has it
@@ -220,7 +220,9 @@ class NamedSample(dict[str, Any]):
 
     def _known(self) -> Names:
         if not hasattr(self, "_names"):
-            raise AttributeError("this sample was made of a dict and has no key, origin or index; use the one the function got")
+            raise AttributeError(
+                "this sample was made from a dict and has no key, origin or index; use the one that the function received"
+            )
         return self._names
 
 
@@ -251,7 +253,7 @@ class NamedColumns(dict[str, Any]):
     def sample_keys(self) -> list[str]:
         """The samples' keys, row by row."""
         if not hasattr(self, "_keys"):
-            raise AttributeError("these columns were made of a dict and have no keys; use those the function got")
+            raise AttributeError("these columns were made from a dict and have no keys; use those that the function received")
         keys = self._keys()
         self._keys = lambda: keys
         return keys

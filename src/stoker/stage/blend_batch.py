@@ -97,8 +97,8 @@ def soft_labels(labels: Any, node: Blend, rows: int, keys: Callable[[], list[str
 def _images(node: Blend, images: Any) -> NDArray[Any] | ImagesElsewhere:
     if not isinstance(images, np.ndarray) and not hasattr(images, "mix"):
         raise BatchError(
-            f"blend(image={node.image!r}): the field is a {type(images).__name__}, not one array: images that are mixed have one "
-            "size, so crop or resize them first"
+            f"blend(image={node.image!r}): the field is a {type(images).__name__}, not one array: images to be mixed must have "
+            "the same size; crop or resize them first"
         )
     if images.dtype not in (np.uint8, np.float32) or images.ndim not in (3, 4):
         raise BatchError(

@@ -84,8 +84,8 @@ class RowCache:
         for function in self._functions:
             if function.draws:
                 raise ConfigError(
-                    f"cache() comes after {describe_function(function.fn)}, which draws random numbers, so that each epoch would "
-                    "get the first one's; put cache() before it"
+                    f"cache() comes after {describe_function(function.fn)}, which draws random numbers, so every epoch would "
+                    "repeat those of the first; put cache() before it"
                 )
         if self.store is None:
             return

@@ -96,5 +96,5 @@ def _check_rows(fn: Function, columns: Mapping[str, Any], rows: int) -> None:
         if length != rows:
             raise BatchError(
                 f"{describe_function(fn)} made {counted(length, 'row')} of {rows:,} in the field {name!r}; a batch function "
-                "keeps their number: use filter or flat_map before batch(), or batch().map_batch().unbatch()"
+                "must keep their number: use filter or flat_map before batch(), or batch().map_batch().unbatch()"
             )

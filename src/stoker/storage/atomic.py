@@ -90,7 +90,9 @@ class AtomicFile:
     def write(self, data: Bytes) -> None:
         """Append bytes, all of them."""
         if self._fd < 0 or self._finished:
-            raise ClosedError(f"{self.told}: this file is complete, or was given up; nothing can be written to it any more")
+            raise ClosedError(
+                f"{self.told}: this file is complete or was discarded, so nothing more can be written to it; write a new one"
+            )
         view = memoryview(data)  # type: ignore[arg-type]  # NumPy's arrays are buffers before Python 3.12 says so
         with self._failing(len(view)):
             while view:
@@ -142,7 +144,7 @@ class AtomicFile:
             return  # nothing there; why nothing can be, will be told when it is tried
         if stat.S_ISDIR(mode):
             self.abandon()
-            raise WriteError(f"{self.told}: cannot be written: it is a folder; use the name of a file")
+            raise WriteError(f"{self.told}: cannot be written, because this is a folder; use the name of a file")
         if not self._overwrite:
             self.abandon()
             raise WriteError(f"{self.told}: already exists and was not changed; use another name, or overwrite=True")
@@ -280,7 +282,7 @@ def sync_folder(folder: bytes) -> None:
     except OSError as error:
         if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
             told = printable(folder)
-            raise WriteError(f"{told}: its files are written, but may be gone after a power cut: {error.strerror}") from error
+            raise WriteError(f"{told}: its files are written, but could be lost in a power failure: {error.strerror}") from error
     finally:
         os.close(fd)
 

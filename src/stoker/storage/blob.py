@@ -46,7 +46,7 @@ class Blob(ABC):
         """The whole of a small file; SourceNotFound when it is not there."""
         size = self.stat().size
         if size > limit:
-            raise ReadError(f"{self.url}: has {size:,} bytes, and at most {limit:,} are read at once", origin=self.url)
+            raise ReadError(f"{self.url}: has {size:,} bytes, more than the {limit:,} that are read at once", origin=self.url)
         data = bytearray(size)
         self.read_into(0, memoryview(data))
         return bytes(data)

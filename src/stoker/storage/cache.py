@@ -441,8 +441,8 @@ class Cache:
         self.warn_once("damaged", message, entry.blob.url, path, damage)
         if times > _MOST_DAMAGED:
             raise CorruptShard(
-                f"{entry.blob.url}: its copy in the cache was damaged {times} times ({path}: {damage}); check that disk, or put "
-                "the cache on another",
+                f"{entry.blob.url}: its copy in the cache was damaged {times} times ({path}: {damage}); check that disk, or "
+                "move the cache to another",
                 shard=entry.blob.url,
                 offset=entry.start,
             )

@@ -427,5 +427,8 @@ def _network_fault(error: OSError) -> RemoteFault:
         return RemoteFault(f"TLS failed ({error.reason or type(error).__name__})")
     if isinstance(error, socket.gaierror):
         # A name that cannot be found is mostly misspelt, but name servers have bad moments too.
-        return RemoteFault("the host's name cannot be resolved", tries=4)
+        return RemoteFault("the host's name cannot be resolved", tries=4, remedy="check the host's name, and the network")
+    if isinstance(error, ConnectionRefusedError):
+        remedy = "check the address and the port, and that the server is running"
+        return RemoteFault(f"the connection failed ({error.strerror})", remedy=remedy)
     return RemoteFault(f"the connection failed ({error.strerror or type(error).__name__})")

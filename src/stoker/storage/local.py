@@ -81,7 +81,7 @@ class LocalBlob(Blob, PooledFile):
             except OSError as error:
                 raise ReadError(f"{self.url}: {error.strerror}", origin=self.url) from error
             if not stat.S_ISREG(about.st_mode):
-                raise ReadError(f"{self.url}: is not a file but a folder, a pipe or a device", origin=self.url)
+                raise ReadError(f"{self.url}: is a folder, a pipe or a device, not a file", origin=self.url)
             self._stat = _stat_of(about)
         return self._stat
 
@@ -108,8 +108,8 @@ class LocalBlob(Blob, PooledFile):
                 count = os.preadv(fd, [view[done:]], offset + done)
                 if not count:
                     raise ShardChanged(
-                        f"{self.url}: ends at byte {offset + done:,}, before what was to be read there; it was cut, or is still "
-                        "being written",
+                        f"{self.url}: ends at byte {offset + done:,}, before the end of the requested range; it is truncated, "
+                        "or still being written",
                         shard=self.url,
                         offset=offset + done,
                     )
@@ -140,7 +140,7 @@ class LocalBlob(Blob, PooledFile):
         try:
             fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # nobody waits for a pipe
         except FileNotFoundError as error:
-            raise SourceNotFound(f"{self.url}: there is no such file any more; put it back") from error
+            raise SourceNotFound(f"{self.url}: this file no longer exists; restore it") from error
         except OSError as error:
             refused = ReadError(f"{self.url}: {error.strerror}", origin=self.url)
             refused.errno = error.errno

@@ -75,7 +75,7 @@ def file_name(path: AnyPath) -> bytes:
     """The name of a file, as bytes; raises ConfigError for what cannot be one."""
     name = path_bytes(path)
     if not name or b"\0" in name:
-        raise ConfigError(f"{path!r} cannot be the name of a file; choose another")
+        raise ConfigError(f"{path!r} cannot be a file name; choose another")
     return name
 
 

@@ -16,7 +16,7 @@ from .remote import RemoteBlob
 from .retry import Patience
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
-#: words that mean a scheme to some program, also without the slashes; a file of such a name is written ./pipe:x
+#: words that mean a scheme to some program, also without the slashes; for a local file of that name write ./pipe:x
 _WORDS = re.compile(
     r"(pipe|exec|shell|cmd|file|data|https?|ftps?|sftp|ssh|scp|rsync|s3a?|gs|gcs|az|abfss?|adl|hdfs|hf|webhdfs|zip|gopen|javascript):",
     re.IGNORECASE,
@@ -48,7 +48,7 @@ def open_blob(
         word = _WORDS.match(url)
         if word is not None:
             raise ConfigError(
-                f"{word[1]}: is not a place to read from; use {ALLOWED}; a file of such a name is written ./{word[1]}:..."
+                f"{word[1]}: cannot be read from; use {ALLOWED}; for a local file of that name write ./{word[1]}:..."
             )
         return LocalBlob(file_name(url))
     scheme = found[1].lower()
@@ -59,5 +59,5 @@ def open_blob(
     elif scheme in STORES:
         blob = RemoteBlob(ObjectRemote(url, once), patience)
     else:
-        raise ConfigError(f"{scheme}:// is not a place to read from; use {ALLOWED}")
+        raise ConfigError(f"{scheme}:// cannot be read from; use {ALLOWED}")
     return cache.wrap(blob) if cache is not None else blob

@@ -74,7 +74,7 @@ class RemoteBlob(Blob):
     def read_all(self, limit: int) -> bytes:
         size = self.stat().size
         if size > limit:
-            raise RemoteError(f"{self.url}: has {size:,} bytes, and at most {limit:,} are read at once", url=self.url)
+            raise RemoteError(f"{self.url}: has {size:,} bytes, more than the {limit:,} that are read at once", url=self.url)
         data = bytearray(size)
         self.read_into(0, memoryview(data))
         return bytes(data)
@@ -98,7 +98,8 @@ class RemoteBlob(Blob):
         stat = self.stat()
         if not 0 <= start <= stop <= stat.size:
             raise ShardChanged(
-                f"{self.url}: has {stat.size:,} bytes, and {start:,} to {stop:,} were to be read; its index is of another file",
+                f"{self.url}: has {stat.size:,} bytes, but {start:,} to {stop:,} were requested; its index belongs to "
+                "another file",
                 shard=self.url,
                 offset=start,
             )

@@ -32,6 +32,9 @@ _log = logging.getLogger("stoker")
 _T = TypeVar("_T")
 #: bytes thrown away at once, where a server cannot begin in the middle
 _SKIP_BYTES = 1 << 20
+#: attempts that fail for longer than this are not kept to ourselves, or waiting looks like hanging; by server, when that was said
+_SILENT_S, _WARN_EVERY_S = 3.0, 60.0
+_warned: dict[str, float] = {}
 #: of each number of `Patience` but those of bytes; many years in seconds are more than a system call takes
 _MOST = 1_000_000
 #: of its own: users' functions, and who else draws from the generator that all share, must not notice
@@ -65,7 +68,7 @@ class Patience:
             if not isinstance(value, (int, float)) or not value > 0:
                 raise ConfigError(f"Patience({entry.name}={value!r}): must be a number above 0")
             if value > _MOST and "bytes" not in entry.name:
-                raise ConfigError(f"Patience({entry.name}={value!r}): must be at most {_MOST:,}; no wait is without an end")
+                raise ConfigError(f"Patience({entry.name}={value!r}): must be at most {_MOST:,}, because every wait must end")
 
 
 class Clock:
@@ -235,7 +238,17 @@ class Attempts:
             tried = f"; gave up after {self._failed} attempts in {spent:.0f} s" if self._failed > 1 else ""
             raise error_of(self._remote, fault, place, tried, self.lives)
         _log.info("%s: %s%s%s; trying again in %.1f s", self._remote.url, fault.why, place, fault.via, delay)
+        if spent + delay > _SILENT_S:
+            self._warn(f"{fault.why}{place}{fault.via}", patience.budget_s - spent)
         self._clock.pause(delay, self._stop)
+
+    def _warn(self, why: str, left_s: float) -> None:
+        """Say that reading takes long because of failures: once per minute and server, however many reads fail."""
+        now, server = self._clock.now(), self._remote.url.rpartition("/")[0]
+        if now - _warned.get(server, -math.inf) < _WARN_EVERY_S:
+            return
+        _warned[server] = now
+        _log.warning("%s: %s; trying again for up to %.0f s", self._remote.url, why, left_s)
 
 
 def error_of(remote: Remote, fault: RemoteFault, place: str = "", tried: str = "", moved: bool = False) -> StokerError:

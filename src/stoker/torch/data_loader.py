@@ -108,8 +108,8 @@ class DataLoader(torch_data.DataLoader):  # type: ignore[misc]
             raise ConfigError(f"DataLoader(executor={executor!r}): choose one of {', '.join(_EXECUTORS)}")
         if executor == "threads" and worker_init_fn is not None:
             raise ConfigError(
-                "DataLoader(executor='threads', worker_init_fn=...): it prepares a worker process, and threads have none; omit "
-                "one of the two"
+                "DataLoader(executor='threads', worker_init_fn=...): it prepares worker processes, but there are none with "
+                "threads; omit one of the two"
             )
         if seed is not None and (isinstance(seed, bool) or not hasattr(seed, "__index__")):
             raise ConfigError(f"DataLoader(seed={seed!r}): must be an integer")
@@ -387,9 +387,9 @@ class DataLoader(torch_data.DataLoader):  # type: ignore[misc]
         callers = [each.f_code.co_name for each in (caller, caller.f_back) if each is not None]
         if "skip_first_batches" in callers:
             raise ConfigError(
-                "skip_first_batches() would give data set and sampler of this DataLoader to torch's own, whose order is another "
-                "one: some samples would come again, and others never; call loader.skip(n), which reads nothing, and iterate the "
-                "loader itself"
+                "skip_first_batches() would pass this DataLoader's data set and sampler to torch's own, which has a different "
+                "order: some samples would be repeated, and others missed; call loader.skip(n), which reads nothing, and "
+                "iterate the loader itself"
             )
         return torch_data.DataLoader.multiprocessing_context.fget(self)
 
@@ -444,7 +444,9 @@ class DataLoader(torch_data.DataLoader):  # type: ignore[misc]
         start = self._position if self._begun else self._next_start()
         there = self._order().after(start, int(batches))
         if there is None:
-            raise ConfigError(f"skip({batches}): epoch {start.epoch} has fewer batches left; set_epoch() begins a later one")
+            raise ConfigError(
+                f"skip({batches}): epoch {start.epoch} has fewer batches left; use set_epoch() to start a later epoch"
+            )
         self._go_to(there)
 
     def _go_to(self, start: Start) -> None:
@@ -489,9 +491,7 @@ class DataLoader(torch_data.DataLoader):  # type: ignore[misc]
 
     def _decoded(self, state: Any) -> tuple[Start, int]:
         if not isinstance(state, Mapping) or state.get("format") != _FORMAT:
-            raise StateError(
-                f"this is not a state of stoker.torch.DataLoader ({_FORMAT!r}); states of other loaders cannot be loaded"
-            )
+            raise StateError(f"not a state of stoker.torch.DataLoader ({_FORMAT!r}); states of other loaders cannot be loaded")
         numbers: dict[str, int] = {}
         for name in ("epoch", "batches", "items", "seed"):
             value = state.get(name)
@@ -619,7 +619,10 @@ class DataLoaderIterator(Iterator[Any]):
         """The next batch, and what it was made of; None at the end."""
         loader = self._loader
         if not self.usable:
-            raise ClosedError("this iterator's workers are gone: its loader was closed, or it was made in another process")
+            raise ClosedError(
+                "this iterator's workers have ended, because its loader was closed, or it was made in another process; make "
+                "a new one with iter()"
+            )
         if self._run.ended:
             raise ClosedError("this iterator was interrupted, or its loader was iterated again; make a new one with iter()")
         timeout_s = loader.timeout if loader.timeout and loader.num_workers else math.inf

@@ -120,7 +120,7 @@ def test_a_shard_is_not_appended_to_itself(shards: list[Path]) -> None:
     before = shards[0].read_bytes()
     with shards[0].open("ab") as out:
         done = subprocess.run([*STOKER, "tar", "cat", shards[0]], stdout=out, stderr=subprocess.PIPE, env=ENVIRONMENT, timeout=60)
-    assert done.returncode == 2 and b"read and written at once" in done.stderr
+    assert done.returncode == 2 and b"read and written at the same time" in done.stderr
     assert shards[0].read_bytes() == before
 
 

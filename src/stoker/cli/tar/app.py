@@ -28,7 +28,7 @@ for command in (cat, create, first, pcat, proc, show, sort, split, tsv):
 
 @tar.callback()
 def _tar() -> None:
-    """Concatenate, sort, split, show tar shards, through pipes.
+    """Concatenate, sort, split and show tar shards, in pipes.
 
     A sample consists of the files with the same key: `a/b.jpg` and `a/b.cls` are the fields `jpg` and `cls` of the sample `a/b`.
 

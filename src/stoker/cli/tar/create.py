@@ -59,7 +59,7 @@ def create(
     """
     kind = format or ("csv" if plan.lower().endswith(".csv") else "tsv")
     if kind not in READERS:
-        raise ConfigError(f"--format {kind}: a plan is csv or tsv")
+        raise ConfigError(f"--format {kind}: choose csv or tsv")
     base = os.fsencode(folder)
     told = "standard input" if plan == "-" else printable(os.fsencode(plan))
     with (
@@ -70,7 +70,7 @@ def create(
         for sample in meter.watch(_samples(_entries(READERS[kind](stream, told), told), base, told)):
             out.write(sample)
         if not out.samples:
-            raise SourceEmpty(f"{told}: the plan names no sample")
+            raise SourceEmpty(f"{told}: the plan lists no samples")
 
 
 @contextmanager
@@ -83,7 +83,7 @@ def _open_plan(plan: str, told: str) -> Iterator[BinaryIO]:
     try:
         stream = open(plan, "rb")  # noqa: SIM115  closed below
     except FileNotFoundError as error:
-        raise SourceNotFound(f"{told}: there is no such plan") from error
+        raise SourceNotFound(f"{told}: there is no such file; check the spelling") from error
     except OSError as error:
         raise ReadError(f"{told}: {error.strerror}", origin=told) from error
     with stream:
@@ -118,7 +118,7 @@ def _long(names: list[bytes], rows: Iterator[tuple[int, Row]], told: str) -> Ite
 def _wide(names: list[bytes], rows: Iterator[tuple[int, Row]], told: str) -> Iterator[Entry]:
     at = names.index(b"key") if b"key" in names else names.index(b"__key__")
     if len(names) < 2:
-        raise ConfigError(f"{told}: has no column but the key; name the fields in its first line")
+        raise ConfigError(f"{told}: has no column except the key; name the fields in its first line")
     for number, row in rows:
         _checked(row, len(names), number, told)
         for column, name in enumerate(names):
@@ -153,7 +153,7 @@ def _samples(entries: Iterator[Entry], folder: bytes, told: str) -> Iterator[Tar
             key, fields = own, {}
         name = printable(field.lower())
         if name in fields:
-            raise ConfigError(f"{told}, line {number}: the field {name!r} of the sample {printable(own)} comes twice")
+            raise ConfigError(f"{told}, line {number}: the field {name!r} of the sample {printable(own)} appears twice")
         fields[name] = _file(joined(folder, content), f"{told}, line {number}") if is_path else content
     if key is not None:
         yield TarSample(key, fields, 0)
@@ -167,6 +167,8 @@ def _file(path: bytes, told: str) -> bytes:
     except ConfigError as error:
         raise ReadError(f"{told}: {error}", origin=shown) from error
     except FileNotFoundError as error:
-        raise SourceNotFound(f"{told}: there is no file {shown}; paths begin in -C DIR, or here") from error
+        raise SourceNotFound(
+            f"{told}: there is no file {shown}; paths are relative to -C DIR, by default the current folder"
+        ) from error
     except (OSError, ValueError) as error:
         raise ReadError(f"{told}: {shown}: {getattr(error, 'strerror', None) or error}", origin=shown) from error

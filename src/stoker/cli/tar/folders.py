@@ -83,7 +83,7 @@ def _read(path: bytes, shown: str, sample: TarSample) -> bytes | None:
             return None
         if not stat.S_ISREG(mode):
             raise FunctionError(
-                f"the sample {key}: the command made {shown}, which is not a plain file; copy what it stands for", key=key
+                f"the sample {key}: the command made {shown}, which is not a regular file; copy its target instead", key=key
             )
         return read_plain(path, MAX_MEMBER, os.O_NOFOLLOW)
     except ConfigError as error:

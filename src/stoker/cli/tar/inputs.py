@@ -33,7 +33,7 @@ def shard_names(inputs: Sequence[str] | None) -> list[str]:
     """The shards that the words of a command line stand for."""
     names = expand(list(inputs), "tar", TAR_ENDINGS) if inputs else ["-"]
     if names.count("-") > 1:
-        raise ConfigError("standard input (-) was given twice, and can be read only once")
+        raise ConfigError("standard input (-) appears twice, but can only be read once")
     if "-" in names and sys.stdin.isatty():
         raise ConfigError("no shards were given, and standard input is a terminal; name some shards, or pipe one in")
     return names

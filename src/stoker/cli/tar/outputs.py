@@ -60,7 +60,7 @@ def encode(sample: TarSample, number: int) -> Encoded:
     for name, data in sample.fields.items():
         if name.startswith("__") and name.endswith("__"):  # writers take these for notes about the sample
             raise RecordError(
-                f"the sample {printable(sample.key)}: names such as {name!r} are not for fields", key=printable(sample.key)
+                f"the sample {printable(sample.key)}: {name!r} cannot be the name of a field", key=printable(sample.key)
             )
         fields[spelled(name)] = data
     try:
@@ -74,7 +74,7 @@ def check_output(output: str, overwrite: bool, inputs: Sequence[str]) -> None:
     if output == "-":
         if sys.stdout.isatty():
             raise ConfigError(
-                "the result is not text, and would go to the terminal; name a file with -o, or pipe it into another command"
+                "the output is binary and would go to the terminal; write it to a file with -o, or pipe it into another command"
             )
         _check_apart(inputs)
         return
@@ -92,4 +92,6 @@ def _check_apart(inputs: Sequence[str]) -> None:
         return  # no file at all
     for name in inputs:
         if stat.S_ISREG(about.st_mode) and same_file(name, about):
-            raise ConfigError(f"{told(name)} is read and written at once; write to another file, or use -o and --overwrite")
+            raise ConfigError(
+                f"{told(name)} would be read and written at the same time; write to another file, or use -o and --overwrite"
+            )

@@ -71,7 +71,7 @@ def proc(
     names, many = shard_names(shards), parallel or usable_cores()
     wanted = None if fields is None else [name for name in re.split(r"[,\s]+", fields.lower()) if name]
     if wanted is not None and not wanted:
-        raise ConfigError("--fields names no field; write it as in -f jpg,cls")
+        raise ConfigError("--fields is empty; use names, as in -f jpg,cls")
     failed = dropped = 0
     with (
         archive(output, overwrite, names) as out,

@@ -91,7 +91,7 @@ class Shelf:
         found = list(tar_samples([span, _END], name))
         if len(found) != 1:
             raise ShardChanged(
-                f"{name}: was changed while it was read; try again when no other program writes to it",
+                f"{name}: changed while it was read; try again when no other program writes to it",
                 shard=name,
                 offset=place.start,
             )

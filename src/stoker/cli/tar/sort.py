@@ -43,7 +43,7 @@ def sort(
     Example: `stoker tar sort --by cls --numeric train-0000.tar -o by-class.tar`
     """
     if shuffle and (by != "key" or numeric or reverse):
-        raise ConfigError("--shuffle takes any order; omit --by, --numeric and --reverse")
+        raise ConfigError("--shuffle cannot be combined with --by, --numeric and --reverse; omit them")
     names = shard_names(shards)
     rank = _random_rank(seed) if shuffle else _rank_by(by, numeric)
     with (

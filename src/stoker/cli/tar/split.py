@@ -52,7 +52,7 @@ def split(
     names = shard_names(shards)
     pattern = Pattern(output if "%" in output or "{" in output else f"{output}-%06d.tar")
     if pattern.single:
-        raise ConfigError(f"{output}: has no place for the shard's number; write NAME, or a pattern such as out-%06d.tar")
+        raise ConfigError(f"{output}: has no place for the shard's number; use NAME, or a pattern such as out-%06d.tar")
     check_writable(Path(pattern.name(0)))
     with closing(_Opener(overwrite, maxshards)) as opener, Progress("split", shown=progress, stays=True) as meter:
         try:
@@ -145,7 +145,9 @@ class _ComparedFile(io.BufferedIOBase):
         try:
             self._file: BinaryIO = open(path, "rb")  # noqa: SIM115  closed with this
         except OSError as error:
-            raise WriteError(f"{self._told}: is in the way, and cannot be read: {error.strerror}") from error
+            raise WriteError(
+                f"{self._told}: already exists and cannot be read ({error.strerror}); move it away, or use another name"
+            ) from error
         self._size = 0
 
     def write(self, data: object) -> int:

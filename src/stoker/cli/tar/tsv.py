@@ -44,7 +44,7 @@ def tsv(
     """
     columns = [name for name in re.split(r"[,\s]+", fields) if name]
     if not columns:
-        raise ConfigError("--fields names no column; write it as in -f key,cls,txt")
+        raise ConfigError("--fields is empty; use names, as in -f key,cls,txt")
     line = csv_line if csv else tsv_line
     names = shard_names(shards)
     out = sys.stdout.buffer

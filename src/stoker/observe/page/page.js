@@ -281,7 +281,7 @@
     const parts = data.stats.history;
     if (parts.length < 2) { show("queue"); return; }
     const times = parts.map((part) => part.at_s), lengths = parts.map((part) => part.length_s), budget = Math.max(...parts.map((part) => part.budget));
-    const units = [{ name: "in the making or ready", colour: "hue-6", values: parts.map((part) => part.in_flight) }, { name: "ready", colour: "loop-step", values: parts.map((part) => part.ready) }];
+    const units = [{ name: "in progress or ready", colour: "hue-6", values: parts.map((part) => part.in_flight) }, { name: "ready", colour: "loop-step", values: parts.map((part) => part.ready) }];
     const most = Math.max(...parts.map((part) => part.nbytes)), scale = [[1e9, "GB"], [1e6, "MB"], [1e3, "kB"]].find(([from]) => most >= from) || [1, "B"], size = parts.map((part) => part.nbytes / scale[0]);
     const used = [{ name: "batches in flight", colour: "hue-2", values: size, unit: scale[1] }, { name: "allowed", colour: "wait", values: parts.map((part) => part.budget / scale[0]), unit: scale[1], line: true, dashed: true }];
     const little = Math.max(...size) * scale[0] < budget / 5;

@@ -158,7 +158,7 @@ class Conversion:
                 strangers.append(path)
         if strangers:
             raise WriteError(
-                f"{told_paths(strangers)} already there, and made differently (from other data or options, or not by "
+                f"{told_paths(strangers)} already there, but made differently (from other data, with other options, or not by "
                 "`stoker pack`); use another name, or --overwrite"
             )
         if more := self.names.existing(self.shards):
@@ -321,7 +321,8 @@ def convert_stream(
     """
     if options.seed is not None:
         raise ConfigError(
-            "--shuffle needs samples that can be read at random, and these come in sequence; pack them, then shuffle that"
+            "--shuffle needs samples that can be read at random, but these are read in sequence; pack them, then pack the "
+            "result with --shuffle"
         )
     opened = source.whole() if isinstance(source, TfrecordStream) and _stay_whole(options) else source
     chunks = gathered(opened.open(), _size)

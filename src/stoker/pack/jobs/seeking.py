@@ -111,7 +111,7 @@ def index_folder(
     root = inside(folder)
     names, looked = list_files(root, choose_keep(ANY_IMAGE))
     if not names:
-        raise SourceEmpty(f"{printable(root)}: of {counted(looked, 'file')} looked at, none has an image's extension")
+        raise SourceEmpty(f"{printable(root)}: none of its {counted(looked, 'file')} has the extension of an image")
     work, strings, parts = _Files(root, names, old, step), SeekStrings(), []
     for part in each(work, _pieces(len(names))):
         for seek in part.seeks:

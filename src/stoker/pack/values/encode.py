@@ -47,7 +47,7 @@ def encode_value(field: str, value: Any) -> bytes:
         return encode_field(field, _number(field, value))
     if isinstance(value, str) and kind in FORMATS:
         raise ConfigError(
-            f"field {field!r}: got text, and the extension takes an image; for the file of that name pass Path(name).read_bytes()"
+            f"field {field!r}: expected an image, got text; to store the file of that name pass Path(name).read_bytes()"
         )
     if isinstance(value, str) and kind not in _NOT_TEXT:
         return text_bytes(value, f"field {field!r}")
@@ -112,7 +112,7 @@ def _pixels(field: str, array: NDArray[Any]) -> NDArray[Any]:
         return _levels(field, array)
     if array.dtype != np.uint8 and not (array.dtype == np.uint16 and array.ndim == 2):
         raise ConfigError(
-            f"field {field!r}: pixels of type {array.dtype} are not stored in a picture; convert them to uint8 (0 to 255) or "
+            f"field {field!r}: pixels of type {array.dtype} cannot be stored in a picture; convert them to uint8 (0 to 255) or "
             f"float (0 to 1), or store the array itself as '{field}.npy'"
         )
     return array
@@ -122,7 +122,7 @@ def _levels(field: str, array: NDArray[Any]) -> NDArray[np.uint8]:
     least, most = float(array.min()), float(array.max())
     if not (least > -_SLACK and most < 1 + _SLACK):  # written so that NaN is refused too
         raise ConfigError(
-            f"field {field!r}: pixels of type {array.dtype} must be between 0 and 1, and these are {least:g} to {most:g}; divide "
+            f"field {field!r}: pixels of type {array.dtype} must be between 0 and 1, but these are {least:g} to {most:g}; divide "
             "them by 255, or convert them to uint8"
         )
     # Rounded, where WebDataset cuts off: so levels that were divided by 255 come back as they were.

@@ -73,11 +73,11 @@ class ExampleEncoder:
             try:
                 data = name.encode()
             except UnicodeEncodeError as error:
-                raise ConfigError(f"field {name!r}: a feature's name is UTF-8; rename it") from error
+                raise ConfigError(f"field {name!r}: the name of a feature must be valid UTF-8; rename it") from error
             head = _LIST + varint(len(data)) + data + b"\x12"
         if kind and known not in (0, kind):
             raise ConfigError(
-                f"field {name!r}: holds {_KINDS[kind]} here and {_KINDS[known]} in an earlier sample; a feature is of one kind: "
+                f"field {name!r}: holds {_KINDS[kind]} here and {_KINDS[known]} in an earlier sample; a feature has one type: "
                 "convert one of them, e.g. by float(...)"
             )
         self._known[name] = kind or known, head
@@ -99,7 +99,7 @@ def list_of(value: Any, rounding: bool) -> List:
         if not value:
             return 0, []
         if any(isinstance(part, (bytes, bytearray, memoryview, str, type(None), dict)) for part in value):
-            raise ConfigError("a list holds values of one kind: bytes and texts, or numbers")
+            raise ConfigError("the values of a list must be of one kind: bytes and texts, or numbers")
         if len(value) <= _FEW and all(type(part) is int for part in value):
             return _few_ints(value)
     elif kind is int:
@@ -169,7 +169,7 @@ def _numbers(value: Any, rounding: bool) -> List:
     except (TypeError, ValueError, OverflowError) as error:
         raise ConfigError(f"a {type(value).__name__} is not a list of numbers or bytes: {error}") from error
     if array.dtype.kind == "u" and array.dtype.itemsize == 8 and array.size and int(array.max()) >= 1 << 63:
-        raise ConfigError(f"{int(array.max())} does not fit a signed 64-bit number; pass its bytes")
+        raise ConfigError(f"{int(array.max())} does not fit a signed 64-bit integer; pass its bytes")
     if array.dtype.kind in "biu":
         return INT, _packed(packed_ints(array.astype(np.int64)))
     if array.dtype.kind == "f":
@@ -189,7 +189,7 @@ def _floats(array: NDArray[Any], rounding: bool) -> bytes:
         if lost.any():
             number = float(array[int(np.argmax(lost))])
             raise ConfigError(
-                f"{number!r} does not fit a 32-bit float, which is all a feature holds; pass np.float32(...), its bytes, or "
+                f"{number!r} does not fit a 32-bit float, the only float type of a feature; pass np.float32(...), its bytes, or "
                 "floats='round'"
             )
     return single.tobytes()

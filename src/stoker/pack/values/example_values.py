@@ -102,7 +102,7 @@ def _check_json(value: Any) -> None:
     if isinstance(value, dict):
         for name, part in value.items():
             if not isinstance(name, str):
-                raise ConfigError(f"a mapping with the key {name!r}: JSON has only texts as keys")
+                raise ConfigError(f"a mapping with the key {name!r}: keys in JSON must be str")
             _check_json(part)
     elif isinstance(value, (list, tuple)):
         for part in value:

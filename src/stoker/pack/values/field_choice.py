@@ -72,10 +72,10 @@ def _wanted(fields: Mapping[str, FieldSpec], chosen: str | None) -> dict[str, st
         for part in chosen.split(","):
             new, equals, old = part.strip().rpartition("=")
             if old not in fields or (equals and not new):
-                raise ConfigError(f"--fields {chosen}: there is no field {old!r}; those of this source are {', '.join(fields)}")
+                raise ConfigError(f"--fields {chosen}: there is no field {old!r}; this source has {', '.join(fields)}")
             found[old] = new
     if not found:
-        raise ConfigError(f"no field is left to write; those of this source are {', '.join(fields)}")
+        raise ConfigError(f"no field is left to write; this source has {', '.join(fields)}")
     return found
 
 
@@ -199,7 +199,7 @@ def _plain(value: Any) -> Any:
             return [part.decode() for part in value]
         except UnicodeDecodeError as error:
             raise ConfigError(
-                f"a list of bytes that are not UTF-8 text fits none of these formats ({error}); omit it with --fields"
+                f"a list of bytes that are not UTF-8 text fits none of the formats ({error}); omit it with --fields"
             ) from error
     return value
 

@@ -86,7 +86,7 @@ class _Database:
         key, values = split_sample(sample)
         try:
             if self._count == _MAX_RECORDS:
-                raise ConfigError(f"a database written here holds at most {_MAX_RECORDS:,} records; write several")
+                raise ConfigError(f"a database can hold at most {_MAX_RECORDS:,} records; write several")
             self._settle(dict(values))
             self._put(self._key(key), {name: stored(self._fields[name], value) for name, value in values})
         except ConfigError as error:
@@ -95,7 +95,7 @@ class _Database:
 
     def close(self, path: str) -> WrittenShards:
         if not self._count:
-            raise SourceEmpty(f"{self.store.told}: there was no sample to write; check where they come from")
+            raise SourceEmpty(f"{self.store.told}: there were no samples to write; check their source")
         about = {"version": 1, "records": self._count, "fields": {name: field.as_json() for name, field in self._fields.items()}}
         payload = json.dumps(about, separators=(",", ":")).encode()
         size = self.store.close(ABOUT, _marked(ABOUT, payload))
@@ -105,14 +105,14 @@ class _Database:
         if key is None:
             key = b"%08d" % self._count
         if not key or key == ABOUT:
-            raise ConfigError(f"{printable(key)!r} cannot be a key; choose another")
+            raise ConfigError(f"{printable(key)!r} cannot be a key, because it is empty or reserved; choose another")
         if not self._numbered and key <= self._last:
             self._numbered = True
             self._rewrite(_number_key)
         self._last = key
         key = _number_key(self._count, key) if self._numbered else key
         if len(key) > _MAX_KEY:
-            raise ConfigError(f"a key of {len(key):,} bytes, and LMDB takes {_MAX_KEY}; choose shorter ones, or omit __key__")
+            raise ConfigError(f"its key has {len(key):,} bytes, and LMDB allows {_MAX_KEY}; use shorter keys, or omit __key__")
         return key
 
     def _put(self, key: bytes, features: dict[str, bytes | int]) -> None:

@@ -119,7 +119,7 @@ class Pattern:
         rest = _NUMBER.sub("", self.text)
         if len(found) > 1 or re.search(r"\{.*\}|%\d+d", rest):
             raise ConfigError(
-                f"{self.text}: give one place for the shard's number, as in out-{{:06d}}.tar, out-%06d.tar or out-{{}}.tar"
+                f"{self.text}: must have one place for the shard's number, as in out-{{:06d}}.tar, out-%06d.tar or out-{{}}.tar"
             )
         self.single = not found
         if found:
@@ -178,8 +178,8 @@ def write_shards(
                     if names.single:
                         raise ConfigError(
                             f"{names.text}: more than one shard is needed (one is full with {counted(writer.samples, 'sample')}, "
-                            f"{show_bytes(writer.size)}); name them {numbered(names.text)!r}, or raise the limit: max_bytes=None "
-                            "is none"
+                            f"{show_bytes(writer.size)}); name them {numbered(names.text)!r}, or raise the limit "
+                            "(max_bytes=None: no limit)"
                         )
                     writer.close()
                     paths.append(names.name(len(paths)))
@@ -187,7 +187,7 @@ def write_shards(
                     writer = open_writer(names.name(len(paths)))
                 writer.add(encoded)
         if not number:
-            raise SourceEmpty(f"{names.text}: there was no sample to write; check where they come from")
+            raise SourceEmpty(f"{names.text}: there were no samples to write; check their source")
         writer.close()
     except BaseException:
         writer.abandon()
@@ -195,8 +195,8 @@ def write_shards(
     paths.append(names.name(len(paths)))
     if overwrite and (stale := names.existing(len(paths))):
         raise WriteError(
-            f"{names.text}: {counted(len(paths), 'shard')} written; but {told_paths(stale)} left from an earlier run, and would "
-            "be read with them: delete what you do not want"
+            f"{names.text}: {counted(len(paths), 'shard')} written; but {told_paths(stale)} left from an earlier run, which "
+            "would be read together with them: delete what you do not want"
         )
     return WrittenShards(tuple(paths), number, total_bytes + writer.size)
 

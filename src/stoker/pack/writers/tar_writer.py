@@ -115,7 +115,7 @@ class TarWriter(ShardWriter[Encoded]):
             for name, value in fields:
                 field = _check_field(name)
                 if field in members:
-                    raise ConfigError(f"the field {name!r} is there twice; upper and lower case are the same here")
+                    raise ConfigError(f"the field {name!r} appears twice; names that differ only in case count as the same")
                 data = _encoded(name, value, fields)
                 headers = member_headers(_check_length(checked + b"." + field), len(data))
                 members[field] = headers, data
@@ -221,8 +221,8 @@ class _LastKey:
         new = [field for field in fields if field not in self._fields]
         if len(self._fields) + len(new) > MAX_FIELDS:
             raise ConfigError(
-                f"{told}: with the sample {printable(key)!r} the shard has more than {MAX_FIELDS} different fields; put what has "
-                "no fixed names into one field, e.g. json"
+                f"{told}: with the sample {printable(key)!r} the shard has more than {MAX_FIELDS} different fields; store "
+                "values without fixed names in one field, e.g. json"
             )
         self._check_new(key, told)
         self._last = key
@@ -232,8 +232,8 @@ class _LastKey:
     def _check_new(self, key: bytes, told: str) -> None:
         if key == self._last:
             raise ConfigError(
-                f"{told}: two samples with the key {printable(key)!r} follow each other, and would be read as one; every "
-                "sample needs its own key"
+                f"{told}: two samples with the key {printable(key)!r} follow each other and would be read as one; every sample "
+                "needs its own key"
             )
 
     def add(self, field: bytes, start: int, length: int, crc: int | None = None) -> None:
@@ -375,7 +375,7 @@ def _check_key(key: bytes) -> bytes:
     """A key that every reader takes for what it is, and that leads out of no folder when the shard is unpacked."""
     parts = key.split(b"/")
     if not key:
-        raise ConfigError("an empty key; use a name, or omit __key__ to number the samples")
+        raise ConfigError("its key is empty; use a name, or omit __key__ to number the samples")
     if b"\0" in key or b"\n" in key:
         raise ConfigError("a key cannot hold a NUL or a newline; choose another name")
     if key[:1] == b"/":
@@ -418,5 +418,5 @@ def _encoded(name: str, value: Any, fields: list[tuple[str, Any]]) -> bytes:
 
 def _check_length(name: bytes) -> bytes:
     if len(name) > MAX_NAME:
-        raise ConfigError(f"a name of {len(name):,} bytes; readers take at most {MAX_NAME:,}")
+        raise ConfigError(f"its name has {len(name):,} bytes, and readers allow {MAX_NAME:,}; use a shorter key")
     return name

@@ -108,7 +108,7 @@ class Pipe:
             while view:  # a raw stream may take less than it is given
                 done = self._stream.write(view)
                 if not done:
-                    raise WriteError(f"{self.told}: takes no more after {self._size:,} bytes; use a stream that waits")
+                    raise WriteError(f"{self.told}: accepts no more after {self._size:,} bytes; use a blocking stream")
                 self._size += done
                 view = view[done:]
         except WriteError:
@@ -138,7 +138,7 @@ def open_target(target: Any, *, index: bool, overwrite: bool, about: Mapping[str
     opened = _opened(target, index, overwrite, about)
     if about is not None and not opened.indexed:
         opened.abandon()
-        raise ConfigError(f"{opened.told}: `about` goes into an index, and there will be none here; omit it")
+        raise ConfigError(f"{opened.told}: `about` is stored in the index, and there is none for this target; omit it")
     return opened
 
 
@@ -155,7 +155,7 @@ def _opened(target: Any, index: bool, overwrite: bool, about: Mapping[str, Any] 
         except OSError as error:
             raise write_error(error, printable(os.fsencode(name)), None, 0, 0) from error
     if isinstance(target, io.TextIOBase):
-        raise ConfigError(f"{target!r} takes text, and a shard is bytes; open it with 'wb', or pass its .buffer")
+        raise ConfigError(f"{target!r} is open for text, but a shard is bytes; open it with 'wb', or pass its .buffer")
     if not hasattr(target, "write"):
         raise ConfigError(
             f"a {type(target).__name__} cannot be written to; use a path, '-', or a file object open for writing bytes"
@@ -169,23 +169,25 @@ def _check_about(about: Mapping[str, Any]) -> None:
             raise TypeError("its names must be text")
         size = len(json.dumps(dict(about)))
     except (TypeError, ValueError, RecursionError) as error:
-        raise ConfigError(f"about={about!r}: {error}; use a mapping of names to what JSON holds") from error
+        raise ConfigError(f"about={about!r}: {error}; use a mapping of names to JSON values") from error
     if size > MAX_HEADER:
-        raise ConfigError(f"`about` takes {size:,} bytes as JSON, and the header of an index may take {MAX_HEADER:,}; say less")
+        raise ConfigError(
+            f"`about` takes {size:,} bytes as JSON, and the header of an index is limited to {MAX_HEADER:,}; shorten it"
+        )
     if taken := _TAKEN & about.keys():
-        raise ConfigError(f"about={about!r}: {sorted(taken)[0]!r} is what the index itself says; choose another name")
+        raise ConfigError(f"about={about!r}: {sorted(taken)[0]!r} is a name that the index itself uses; choose another")
 
 
 def _check_path(name: str | bytes) -> None:
     text = os.fsdecode(name)
     if "://" in text:
         raise ConfigError(
-            f"{text}: shards are written to this machine's disks; write it there, then upload it with its {SUFFIX} file"
+            f"{text}: shards can only be written to local disks; write it there, then upload it with its {SUFFIX} file"
         )
     if text.lower().endswith(_PACKED):
         raise ConfigError(
-            f"{text}: shards are written plain, so that they can be read at random; omit that ending, or write to '-' and "
-            "pack that: ... | zstd > out.tar.zst"
+            f"{text}: shards are written uncompressed so they can be read at random; omit that ending, or write to '-' and "
+            "compress the output: ... | zstd > out.tar.zst"
         )
     file_name(name)
 
@@ -193,9 +195,11 @@ def _check_path(name: str | bytes) -> None:
 def _standard_output() -> Pipe:
     stream = getattr(sys.stdout, "buffer", None)
     if stream is None:
-        raise ConfigError("standard output takes no bytes here; use a path, or a file object open for writing bytes")
+        raise ConfigError("standard output does not accept bytes here; use a path, or a file object open for writing bytes")
     if stream.isatty():
-        raise ConfigError("a shard would fill the screen; send standard output to a file or another command: ... > out.tar")
+        raise ConfigError(
+            "a shard is binary and standard output is a terminal; redirect it to a file or another command: ... > out.tar"
+        )
     return Pipe(stream, "standard output", owned=False)
 
 
@@ -228,5 +232,10 @@ def _is_index(path: bytes) -> bool:
     except FileNotFoundError:
         return False
     except OSError as error:
-        raise WriteError(f"{printable(path)}: is where the index would go, and cannot be read: {error.strerror}") from error
-    raise WriteError(f"{printable(path)}: is where the index would go, and is not an index; move it away, or choose another name")
+        raise WriteError(
+            f"{printable(path)}: the index would be written there, but this file cannot be read: {error.strerror}"
+        ) from error
+    raise WriteError(
+        f"{printable(path)}: the index would be written there, but this file is not an index; move it away, or choose "
+        "another name"
+    )

@@ -62,7 +62,7 @@ class RecordEncoder:
         try:
             if self._key is not None:
                 if any(name == self._key for name, _ in fields):
-                    raise ConfigError(f"it has a field {self._key!r} of its own; store keys under another name")
+                    raise ConfigError(f"it already has a field {self._key!r}; store keys under another name")
                 fields.append((self._key, b"%09d" % number if key is None else key))
             pieces = self._examples.encode(fields)
         except ConfigError as error:

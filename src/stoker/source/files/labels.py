@@ -48,7 +48,7 @@ def label_values(given: Any, place: Place) -> Values:
     labels = typed_column(given, place, np.float32)
     if labels.dtype == np.uint64 and bool((labels > np.iinfo(np.int64).max).any()):
         at = int(np.flatnonzero((labels > np.iinfo(np.int64).max).reshape(len(labels), -1).any(axis=1))[0])
-        raise ConfigError(f"{place(at)}: a label fits 64 bits with a sign; use a text")
+        raise ConfigError(f"{place(at)}: a label must fit a signed 64-bit integer; use text")
     return labels.astype(np.int64, copy=False) if labels.dtype.kind in "biu" else labels
 
 
@@ -64,8 +64,8 @@ def class_numbers(names: Any, call: str) -> dict[str, int]:
     for number, name in enumerate(names):
         if not isinstance(name, str):
             raise ConfigError(
-                f"{call}(labels=[...]): {name!r} is a {type(name).__name__}, and not the name of a class; "
-                "for a label per file, use files([paths], labels=[...])"
+                f"{call}(labels=[...]): {name!r} ({type(name).__name__}) is not the name of a class; for a label per file, "
+                "use files([paths], labels=[...])"
             )
         if numbers.setdefault(str(name), number) != number:
             raise ConfigError(f"{call}(labels=[...]) names the class {name!r} twice; remove one")
@@ -90,9 +90,9 @@ def as_label(value: Any, place: str) -> int:
     try:
         label = operator.index(value)
     except TypeError:
-        raise ConfigError(f"{place} gave {value!r}, a {type(value).__name__}; a label is an int") from None
+        raise ConfigError(f"{place}: got {value!r} ({type(value).__name__}); a label must be an int") from None
     if not fits(label):
-        raise ConfigError(f"{place} gave {label}; a label fits 64 bits")
+        raise ConfigError(f"{place}: got {label}; a label must fit a signed 64-bit integer")
     return label
 
 

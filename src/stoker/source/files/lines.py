@@ -37,7 +37,7 @@ class Lines:
         starts = accumulate((len(piece) + 1 for piece in pieces), initial=0)
         named = [at for at, piece in zip(starts, pieces) if _names_something(piece)]
         if not named:
-            raise SourceEmpty(f"{printable(path)}: none of its {len(pieces):,} lines names a file; write one path per line")
+            raise SourceEmpty(f"{printable(path)}: none of its {len(pieces):,} lines is a path; write one path per line")
         self._text = np.frombuffer(text, np.uint8)
         if b"\0" in text:
             if known := seen_at("filelist", path):

@@ -37,4 +37,4 @@ def read_plain(path: bytes, most: int, flags: int = 0) -> bytes:
     finally:
         os.close(fd)
     size = max(about.st_size, len(data))
-    raise ConfigError(f"{printable(path)}: has {size:,} bytes, and at most {show_bytes(most)} are read; check what wrote it")
+    raise ConfigError(f"{printable(path)}: has {size:,} bytes, more than the {show_bytes(most)} allowed; check what wrote it")

@@ -68,7 +68,7 @@ def _named_columns(columns: Any) -> dict[str, Any]:
         raise ConfigError(f"table({type(columns).__name__}): use a dict of columns, a data frame, or the path of a CSV file")
     for name in names:
         if not isinstance(name, str):
-            raise ConfigError(f"table(): the column {name!r} has no text for a name; rename it")
+            raise ConfigError(f"table(): the name of the column {name!r} is not text; rename it")
     try:
         given = {str(name): columns[name] for name in names}
     except TypeError as exc:
@@ -95,6 +95,6 @@ def _check_files(files: Mapping[str, str], columns: Mapping[str, Any]) -> None:
 def _check_lengths(lengths: Mapping[str, int]) -> None:
     if len(set(lengths.values())) > 1:
         told = ", ".join(f"{name!r} has {counted(length, 'row')}" for name, length in lengths.items())
-        raise ConfigError(f"table() needs columns of one length: {told}")
+        raise ConfigError(f"the columns of table() must have the same length, not {told}")
     if not next(iter(lengths.values())):
         raise SourceEmpty(f"table({', '.join(lengths)}) has no rows")

@@ -293,7 +293,7 @@ def _collect(listed: VocPaths) -> _Objects:
         first = printable(listed.annotations[0])
         raise SourceNotFound(
             f"no annotation for any of {counted(len(listed.images), 'image')}; the first looked for is {first}: "
-            "check annotations=..., below which it has the path that its image has below images=..."
+            "check annotations=..., where it must have the same relative path as its image in images=..."
         )
     return found
 

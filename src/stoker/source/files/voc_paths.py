@@ -88,8 +88,8 @@ def _refuse_shared(places: list[bytes], annotations: list[bytes]) -> None:
         owner = owners.setdefault(annotation, place)
         if owner != place and _stem(owner) != _stem(place):
             raise ConfigError(
-                f"{printable(owner)} and {printable(place)} would share the annotation {printable(annotation)}; name the folder "
-                "of all images with images=..., or pass the annotations as a list"
+                f"{printable(owner)} and {printable(place)} would share the annotation {printable(annotation)}; pass the folder "
+                "of all images as images=..., or the annotations as a list"
             )
 
 

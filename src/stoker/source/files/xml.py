@@ -64,7 +64,7 @@ def read_annotation(path: bytes) -> Annotation | None:
 def parse_annotation(data: bytes, path: bytes) -> Annotation:
     """The annotation in some bytes; `path` is for messages."""
     if len(data) > MAX_BYTES:
-        raise _error(path, 0, f"is larger than {MAX_BYTES:,} bytes, which no annotation is")
+        raise _error(path, 0, f"is larger than {MAX_BYTES:,} bytes, too large for an annotation")
     reader = _Reader()
     # ElementTree's own handlers would add two Python calls for each tag; expat may as well call the reader.
     parser = DefusedXMLParser(target=reader, forbid_dtd=True, forbid_entities=True, forbid_external=True)

@@ -52,7 +52,7 @@ def check_alike(fields: Iterable[str]) -> None:
     ways = {_DECODERS.get(kind_of(field)): field for field in fields}
     if len(ways) > 1:
         told = " and ".join(map(repr, ways.values()))
-        raise ConfigError(f"rename: {told} are decoded in different ways, and one field cannot be either; choose one of them")
+        raise ConfigError(f"rename: {told} are decoded differently, so they cannot be one field; choose one of them")
 
 
 def with_first(known: Mapping[str, T], fields: Sequence[str], name: str) -> dict[str, T]:
@@ -97,8 +97,8 @@ def encode_field(field: str, value: Any) -> bytes:
     if kind == "npy" and isinstance(value, (np.ndarray, np.generic, int, float, list, tuple)):
         return _npy_bytes(field, value)
     raise ConfigError(
-        f"field {field!r}: the extension of a name says how a value is stored, and this one does not take values of type "
-        f"{type(value).__name__}; {_remedy(field, value)}"
+        f"field {field!r}: the extension of its name says how it is stored, and values of type {type(value).__name__} do not "
+        f"fit it; {_remedy(field, value)}"
     )
 
 
@@ -144,7 +144,7 @@ def _utf8(text: str, told: str, errors: str) -> bytes:
 
 def _number_bytes(field: str, value: int) -> bytes:
     if not fits(value):
-        raise ConfigError(f"field {field!r}: {value} does not fit 64 bits, and could not be read again; name it '{field}.txt'")
+        raise ConfigError(f"field {field!r}: {value} does not fit 64 bits and could not be read back; name it '{field}.txt'")
     return str(value).encode()
 
 
@@ -161,7 +161,7 @@ def _npy_bytes(field: str, value: Any) -> bytes:
         array = np.asarray(value)
     except (ValueError, OverflowError) as error:
         raise ConfigError(
-            f"field {field!r}: NumPy cannot make one array of it ({error}); use rows of equal length, or store it as json"
+            f"field {field!r}: NumPy cannot make an array of it ({error}); use rows of equal length, or store it as json"
         ) from error
     if array.dtype.hasobject:
         raise ConfigError(f"field {field!r} holds Python objects (dtype {array.dtype}); use a numeric dtype")
@@ -172,10 +172,10 @@ def _npy_bytes(field: str, value: Any) -> bytes:
 
 def _number(data: bytes) -> int:
     if len(data) > MAX_DIGITS:
-        raise ValueError("an integer is not that long")
+        raise ValueError("too long for an integer")
     value = int(data)
     if b"_" in data:
-        raise ValueError("it is not written in digits alone")  # Python takes 1_000
+        raise ValueError("it must contain only digits")  # Python takes 1_000
     if not fits(value):
         raise ValueError("it does not fit 64 bits")
     return value
@@ -186,7 +186,7 @@ def _array(data: bytes) -> Any:
     version = np.lib.format.read_magic(stream)
     read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}.get(version)
     if read is None:
-        raise ValueError(f"npy version {version} is not known here")
+        raise ValueError(f"npy version {version} is not supported")
     try:
         shape, _, dtype = read(stream)
     except Exception as error:  # NumPy's parser of headers raises whatever comes its way: TokenError, TypeError, MemoryError

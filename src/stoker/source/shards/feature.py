@@ -42,7 +42,7 @@ class Feature:
 
     def __post_init__(self) -> None:
         if not isinstance(self.type, type) or self.type not in _KINDS:
-            raise ConfigError(f"a feature is int, float, bytes or str, not {self.type!r}")
+            raise ConfigError(f"a feature must be int, float, bytes or str, not {self.type!r}")
         least = 0 if self.raw else 1
         if self.shape is not None and not (
             isinstance(self.shape, tuple) and all(isinstance(n, int) and n >= least for n in self.shape)
@@ -53,13 +53,14 @@ class Feature:
                 "dtype= is for bytes features that hold the raw memory of an array, and needs its shape; or for int features"
             )
         if self.dtype is not None and not _is_plain(self.dtype):
-            raise ConfigError(f"dtype={self.dtype!r} is not one of numbers, whose memory could be read")
+            raise ConfigError(f"dtype={self.dtype!r} is not a numeric type; use one, such as 'float32'")
         if self.dtype is not None and not self.raw and np.dtype(self.dtype).kind not in "iu":
             raise ConfigError(
-                f"Feature(int, dtype={self.dtype!r}): must be an integer type, such as 'uint8'; others with .map(field=fn)"
+                f"Feature(int, dtype={self.dtype!r}): must be an integer type, such as 'uint8'; convert to other types with "
+                ".map(field=fn)"
             )
         if self.default is not None and not self._holds(self.default):
-            raise ConfigError(f"Feature(..., default={self.default!r}): the default is not what the feature holds")
+            raise ConfigError(f"Feature(..., default={self.default!r}): the default does not fit the feature's type and shape")
 
     def _holds(self, value: Any) -> bool:
         """Whether a value may stand where one of this feature does."""
@@ -156,7 +157,8 @@ def check_about(about: Mapping[str, Any], size: int, told: str) -> None:
             good = False
         if not good:
             raise CorruptIndex(
-                f"{told}: its index says of a feature {str(entry)[:80]}; make it again with `stoker index --force`", shard=told
+                f"{told}: its index describes a feature as {str(entry)[:80]}; make it again with `stoker index --force`",
+                shard=told,
             )
 
 
@@ -180,7 +182,8 @@ def found_features(abouts: list[tuple[int, Mapping[str, Any]]]) -> dict[str, Fea
     for name, entry in merged.items():
         if entry["kind"] == "mixed":
             raise ConfigError(
-                f"tfrecord(): the feature {name!r} is not of one type in all records; name the features to read: features={{...}}"
+                f"tfrecord(): the feature {name!r} does not have the same type in all records; list the features to read: "
+                "features={...}"
             )
     return {name: _found(entry, total) for name, entry in sorted(merged.items()) if entry["kind"] in ("bytes", "float", "int")}
 

@@ -247,8 +247,8 @@ def _check_kind(header: IndexHeader, blob: Blob, kind: str) -> None:
     if known := _seen(kind, blob):  # then its index is as it should be
         raise CorruptShard(f"{blob.url}: {known}", shard=blob.url, offset=0)
     raise CorruptIndex(
-        f"{header.told}: is the index of a {header.kind}, and the shard is read as {kind}; if that is what it is, "
-        f"`stoker index --force {blob.url}` makes its index again",
+        f"{header.told}: is the index of a {header.kind}, but the shard is read as {kind}; if that is right, make the index "
+        f"again with `stoker index --force {blob.url}`",
         shard=header.told,
     )
 

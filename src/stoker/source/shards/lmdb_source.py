@@ -59,7 +59,9 @@ class LmdbSource(RecordSource):
         if TENSORPACK_KEYS in keys and ABOUT not in keys:
             self._form, rows = _tensorpack(blob, table, keys, fields)
         elif fields is not None:
-            raise ConfigError("lmdb(fields=...) is for databases written by tensorpack, which this one was not")
+            raise ConfigError(
+                "lmdb(fields=...) is only for databases written by tensorpack, whose components have no names; omit it"
+            )
         elif ABOUT in keys:
             self._form, rows = _ours(blob, table, keys)
         else:
@@ -271,13 +273,13 @@ def _ours(blob: LocalBlob, table: Any, keys: _KeyList) -> tuple[_Form, Ints]:
         rows = np.delete(np.arange(len(keys)), at)
         form = _Ours(about, _key_sums(keys)[rows]) if version == 1 else None
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-        raise _damaged(blob, f"the entry that describes it makes no sense ({error})") from error
+        raise _damaged(blob, f"the entry that describes it cannot be understood ({error})") from error
     if form is None:
         raise ConfigError(f"{blob.url}: was written by a later version of Stoker (format {version}); update Stoker")
     if not form.fields or any(spec.nbytes > blob.stat().size for spec in form.fields.values()):
-        raise _damaged(blob, "the entry that describes it has no fields, or some that are larger than the file")
+        raise _damaged(blob, "the entry that describes it has no fields, or fields that are larger than the file")
     if len(rows) != records:
-        raise _damaged(blob, f"it has {len(rows):,} records, and {records:,} were written")
+        raise _damaged(blob, f"it has {len(rows):,} records, but {records:,} were written")
     return form, rows
 
 

@@ -125,9 +125,7 @@ class RecordSource(Source):
         self._ends = np.cumsum([len(index) for index in indexes], dtype=np.int64)
         self._firsts = self._ends - [len(index) for index in indexes]
         if not len(self):
-            raise SourceEmpty(
-                f"{self._told()}: {counted(len(self.blobs), 'shard')} without a single sample; check what wrote them"
-            )
+            raise SourceEmpty(f"{self._told()}: {counted(len(self.blobs), 'shard')} without samples; check what wrote them")
         self._start = self._joined([index.start for index in indexes], 0)
         self._length = self._joined([index.length for index in indexes], -1)
         self.remote = self.waits = not all(isinstance(blob, LocalBlob) for blob in self.blobs)

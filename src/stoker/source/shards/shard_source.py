@@ -76,7 +76,7 @@ def _expand_one(part: str, what: str, endings: tuple[str, ...]) -> list[str]:
     if is_remote(part):
         if "*" in part:
             raise ConfigError(
-                f"{part}: a remote place is not searched; write its shards with braces, as in name-{{0000..0147}}.tar"
+                f"{part}: remote folders cannot be listed; write the shards with braces, as in name-{{0000..0147}}.tar"
             )
         return braces(part)
     if is_file_url(part):

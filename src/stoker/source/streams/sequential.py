@@ -45,7 +45,9 @@ class ShardStream(StreamSource, ABC):
     def __init__(self, blobs: Sequence[Blob], interleave: int) -> None:
         super().__init__(self._samples)
         if not isinstance(interleave, int) or interleave < 1:
-            raise ConfigError(f"{self.verb}(interleave={interleave!r}): the number of shards to read at once must be >= 1")
+            raise ConfigError(
+                f"{self.verb}(interleave={interleave!r}): must be an integer >= 1, the number of shards to read at once"
+            )
         self._blobs, self._interleave = blobs, interleave
 
     @property
@@ -77,7 +79,7 @@ class ShardStream(StreamSource, ABC):
             empty = False
             yield sample
         if empty:
-            raise SourceEmpty(f"{self.title}: not a single sample; check what wrote it")
+            raise SourceEmpty(f"{self.title}: contains no samples; check what wrote it")
 
     def _in_turn(self) -> Iterator[StoredSample]:
         """Samples of up to `interleave` shards, one of each in turn; a shard that ends is replaced by the next."""
@@ -171,8 +173,8 @@ class TarStream(ShardStream):
             verb = "has no" if odd in norm else "has a field that others do not have,"
             lacks = " or ".join(map(repr, next((names for names in self._either if names[0] == odd), (odd,))))
             raise CorruptShard(
-                f"{told}: sample {printable(sample.key)!r} at byte {sample.offset:,} {verb} {lacks}; write it again whole, or "
-                f"give tar(..., defaults={{{odd!r}: ...}})",
+                f"{told}: sample {printable(sample.key)!r} at byte {sample.offset:,} {verb} {lacks}; write it again, or use "
+                f"tar(..., defaults={{{odd!r}: ...}})",
                 shard=told,
                 offset=sample.offset,
             )

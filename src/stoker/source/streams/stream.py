@@ -38,7 +38,9 @@ class StreamSource:
         """Call the function and give its samples, each checked to be a mapping with text for field names."""
         samples: Any = self._factory()
         if not isinstance(samples, Iterable) or isinstance(samples, Mapping):
-            raise ConfigError(f"{self._told(samples, 'returned')}; return an iterable of mappings, or be a generator")
+            raise ConfigError(
+                f"{self._told(samples, 'returned')}; it must return an iterable of mappings, or be a generator function"
+            )
         return self._checked(samples)
 
     def key(self, sample: Sample, number: int) -> str:

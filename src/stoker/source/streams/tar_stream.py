@@ -91,7 +91,9 @@ class _Samples:
             begin = begin or bytes(piece[:BEGIN])
             yield from self._take(piece, begin)
         if not begin:
-            raise CorruptShard(f"{self._told}: is empty; even a tar without samples has an end: write it again", shard=self._told)
+            raise CorruptShard(
+                f"{self._told}: is empty (even a tar without samples has an end mark); fetch or make it again", shard=self._told
+            )
         try:
             self._scan.finish()
         except CorruptShard as error:
@@ -139,8 +141,8 @@ class _Samples:
         name, size = _first_member(bytes(memoryview(self._held)[at : at + _HEADERS]))
         if max(size, len(self._held) - _HEADERS) > most:
             raise CorruptShard(
-                f"{self._told}: the member {name!r} at byte {self._base + at:,} has more than {show_bytes(most)}, and in "
-                "sequence no larger one is read; unpack the shard and read it with an index, or store the member in parts",
+                f"{self._told}: the member {name!r} at byte {self._base + at:,} has more than {show_bytes(most)}, the most that "
+                "is read in sequence; decompress the shard and read it with an index, or store the member in parts",
                 shard=self._told,
                 offset=self._base + at,
             )

@@ -143,7 +143,7 @@ class _Parser:
         if odd:
             raise RecordError(
                 f"{told}: a record between {first:,} and {first + len(starts) - 1:,} has the feature {min(odd)!r}, and the first "
-                f"{counted(self._looked, 'record')} did not; name what to read: tfrecord(..., features={{...}})"
+                f"{counted(self._looked, 'record')} did not; list the features to read: tfrecord(..., features={{...}})"
             )
 
 
@@ -158,7 +158,7 @@ def _check_record_size(size: int, at: int, packed: bool) -> None:
     if size > most:
         raise CorruptShard(
             f"the record at byte {at:,} says it takes {size:,} bytes, and at most {show_bytes(most)} of one are read"
-            f"{' from a packed file' if packed else ''}; if it is right, store it in parts",
+            f"{' from a packed file' if packed else ''}; if this is right, store it in parts",
             offset=at,
         )
 

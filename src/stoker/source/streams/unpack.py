@@ -78,7 +78,7 @@ class _Growth:
         if self._given > ratio * self._taken + FREE_BYTES[self._packing]:
             raise CorruptShard(
                 f"{self._told}: {self._taken:,} bytes unpack to more than {self._given:,}, and {self._packing} may grow "
-                f"{ratio:,} times; this looks like a bomb: refused. If you trust it, unpack it yourself",
+                f"{ratio:,} times; this looks like a decompression bomb; if you trust it, decompress it yourself",
                 shard=self._told,
                 offset=self._taken,
             )
