@@ -231,10 +231,10 @@ static void queue_work(void *stream, work w) {
   *queue->last = queued, queue->last = &queued->next;
 }
 
-static void run_queue(stream_queue *queue) {
+static void end_work(stream_queue *queue, int run) {
   while (queue->first) {
     work *w = queue->first;
-    run_work(w);
+    if (run) run_work(w);
     queue->first = w->next;
     free(w);
   }
@@ -300,7 +300,7 @@ int cuStreamCreateWithPriority(void **stream, unsigned flags, int priority) {
 }
 int cuStreamDestroy_v2(void *stream) {
   BEGIN_UNSAFE;
-  run_queue(stream);
+  end_work(stream, 0); /* nobody waited for it: a device that failed does no more, and its memory may be another's */
   free(stream);
   count(&live_streams, -1);
   return 0;
@@ -321,7 +321,7 @@ int cuEventRecord(stream_queue **event, void *stream) {
 int cuEventSynchronize(stream_queue **event) {
   BEGIN_UNSAFE;
   if (!event || !*event) return INVALID_VALUE;
-  run_queue(*event);
+  end_work(*event, 1);
   return 0;
 }
 int cuEventElapsedTime(float *milliseconds, stream_queue **begun, stream_queue **ended) {
