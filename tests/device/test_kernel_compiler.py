@@ -100,6 +100,22 @@ def test_a_file_where_the_folder_should_be_costs_only_time(emulated: Emulation, 
     assert made() == made() and emulated.counts().compilations == before + 2
 
 
+def test_a_user_without_a_home_compiles_each_time_and_leaves_no_folder(
+    emulated: Emulation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unknown(uid: int) -> None:
+        raise KeyError(uid)
+
+    for name in ("XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name)
+    monkeypatch.setattr("pwd.getpwuid", unknown)
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    before = emulated.counts().compilations
+    assert made() == made() and emulated.counts().compilations == before + 2
+    assert not any((tmp_path / "here").iterdir())
+
+
 def test_a_device_that_is_newer_than_the_compiler_gets_text_that_its_driver_compiles(emulated: Emulation) -> None:
     assert Compiler(RELEASE).target((9, 0)) == "sm_90"
     assert Compiler(RELEASE).target((12, 0)) == "compute_90"
