@@ -344,6 +344,21 @@ static void wide_pictures_come_out_the_same(lab *l) {
   free(image.data);
 }
 
+/* A block of threads has room for so many columns of all planes; what takes more is not described. */
+static void pictures_that_are_too_wide_are_left_to_the_host(lab *l) {
+  seek_index seek;
+  stk_program program = {.max_pixels = 1 << 24, .max_scans = 50, .channels = 3, .exact = 1};
+  add_op(&program, STK_OP_RESIZE, 19, 40);
+  for (int32_t more = 0; more < 2; more++) {
+    recipe r = plain_recipe(STK_DEVICE_COLUMNS / 3 + 8 * more, 24);
+    r.h[0] = r.v[0] = 1;
+    const jpeg image = make_jpeg(&r);
+    CHECK(make_index(l, &image, 4, &seek));
+    CHECK(compare(l, &program, 40, 19, &image, &seek, describe_recipe(&r)) == (more ? 0 : PICTURES));
+    free(image.data);
+  }
+}
+
 static recipe small_recipe(int i) {
   recipe r = plain_recipe(17 + (i * 7) % 31, 16 + (i * 11) % 27);
   r.content = (const int[]){CONTENT_SMOOTH, CONTENT_EDGES, CONTENT_COEFFICIENTS}[i % 3];
@@ -513,6 +528,7 @@ int main(int argc, char **argv) {
     a_load_that_is_full_is_emptied(&l);
     what_is_kept_is_fetched_from_where_it_is_kept(&l);
     wide_pictures_come_out_the_same(&l);
+    pictures_that_are_too_wide_are_left_to_the_host(&l);
     sound_files_come_out_the_same(&l, count, seed);
     every_byte_may_be_wrong(&l, count, seed);
     wounds_and_lies_do_no_harm(&l, 2 * count, seed);

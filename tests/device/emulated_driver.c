@@ -1,7 +1,9 @@
 /*
  * emulated_driver.c: the functions of libcuda and NVRTC that Stoker calls, over the host's memory and processor.
  *
- * Device memory is host memory. Copies and kernels run when they are queued; a kernel is the same text that NVRTC compiles, as C.
+ * Device memory is host memory; a kernel is the same text that NVRTC compiles, as C. Copies and kernels of a stream run when somebody
+ * waits for it, as late as a device may: who changes what is still to be copied, or reads what is still to be made, is seen. On
+ * torch's streams, which are emulated elsewhere, they run when they are queued.
  * A "cubin" is a mark, and the hash of the source and options it is of. Whatever a test wants to go wrong it arms by name, and it
  * can ask what is left: streams, events, programs.
  */
@@ -15,7 +17,7 @@
 #include "mix_kernel.cu"
 #include "floats_kernel.cu"
 
-enum { NOT_INITIALIZED = 3, INVALID_VALUE = 1, INVALID_IMAGE = 200, INVALID_CONTEXT = 201, NOT_FOUND = 500, CAPTURE_UNSUPPORTED = 900, DEPTH = 8 };
+enum { NOT_INITIALIZED = 3, INVALID_VALUE = 1, INVALID_IMAGE = 200, INVALID_CONTEXT = 201, NOT_FOUND = 500, NOT_READY = 600, CAPTURE_UNSUPPORTED = 900, DEPTH = 8 };
 static const char mark[] = "EMULATED CUBIN ";
 
 /* ---- what tests see and set --------------------------------------------------------------------------------------------- */
@@ -163,41 +165,104 @@ int cuModuleGetFunction(void **function, void *module, const char *name) {
   }
   return NOT_FOUND;
 }
+/* ---- work on streams ------------------------------------------------------------------------------------------------------- */
+
+typedef union {
+  stk_device_launch decode;
+  stk_device_mix mix;
+  stk_device_floats floats;
+} kernel_argument;
+
+/* Something that a stream has still to do: a kernel, or else bytes to copy, or, from nowhere, to fill. */
+typedef struct work {
+  struct work *next;
+  const char *kernel;
+  unsigned grid, threads;
+  kernel_argument argument;
+  void *to;
+  const void *from;
+  size_t bytes;
+  unsigned char value;
+} work;
+
+typedef struct {
+  work *first, **last;
+} stream_queue;
+
+#define TORCH_STREAM ((void *)1)
+
+static void run_kernel(const work *w) {
+  if (w->kernel == mix_rows) {
+    for (unsigned block = 0; block < w->grid; block++) stk_mix_rows(w->argument.mix, block);
+    return;
+  }
+  if (w->kernel == make_floats) {
+    for (unsigned block = 0; block < w->grid; block++) stk_make_floats(w->argument.floats, block);
+    return;
+  }
+  const stk_device_launch *d = &w->argument.decode;
+  if (emulate_launch(w->kernel, w->grid, w->threads, d, sizeof *d)) abort();
+  if (!corrupt_every || strcmp(w->kernel, "stk_finish_rows") != 0) return;
+  for (int32_t i = 0; i < d->count; i++) {
+    if (i % corrupt_every) continue;
+    d->errors[i] = 77;
+    memset(d->out + d->pictures[i].slot * d->out_stride, 0x5A, (size_t)d->out_stride);
+  }
+}
+
+static void run_work(const work *w) {
+  if (w->kernel) {
+    run_kernel(w);
+  } else if (w->from) {
+    memcpy(w->to, w->from, w->bytes);
+  } else {
+    memset(w->to, w->value, w->bytes);
+  }
+}
+
+static void queue_work(void *stream, work w) {
+  if (stream == TORCH_STREAM) {
+    run_work(&w);
+    return;
+  }
+  stream_queue *queue = stream;
+  work *queued = malloc(sizeof *queued);
+  *queued = w, queued->next = NULL;
+  *queue->last = queued, queue->last = &queued->next;
+}
+
+static void end_work(stream_queue *queue, int run) {
+  while (queue->first) {
+    work *w = queue->first;
+    if (run) run_work(w);
+    queue->first = w->next;
+    free(w);
+  }
+  queue->last = &queue->first;
+}
+
 int cuLaunchKernel(const char *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
                    unsigned shared, void *stream, void **parameters, void **extra) {
   BEGIN_IN_CONTEXT;
   if (!stream || extra || shared || gy * gz * by * bz != 1 || !gx || !bx || bx > 1024) return INVALID_VALUE;
+  work w = {.kernel = function, .grid = gx, .threads = bx};
+  int64_t threads = 0;
+  size_t size = sizeof w.argument.decode;
+  if (function == mix_rows) threads = MIX_THREADS, size = sizeof w.argument.mix;
+  if (function == make_floats) threads = FLOATS_THREADS, size = sizeof w.argument.floats;
+  for (size_t i = 0; i < sizeof KERNELS / sizeof *KERNELS; i++) {
+    if (function == KERNELS[i].name) threads = KERNELS[i].threads;
+  }
+  if (bx != threads) return INVALID_VALUE;
+  memcpy(&w.argument, parameters[0], size);
   count(&launches, 1);
-  if (function == mix_rows) {
-    stk_device_mix mix;
-    memcpy(&mix, parameters[0], sizeof mix);
-    if (bx != MIX_THREADS) return INVALID_VALUE;
-    for (unsigned block = 0; block < gx; block++) stk_mix_rows(mix, block);
-    return 0;
-  }
-  if (function == make_floats) {
-    stk_device_floats floats;
-    memcpy(&floats, parameters[0], sizeof floats);
-    if (bx != FLOATS_THREADS) return INVALID_VALUE;
-    for (unsigned block = 0; block < gx; block++) stk_make_floats(floats, block);
-    return 0;
-  }
-  stk_device_launch launch;
-  memcpy(&launch, parameters[0], sizeof launch);
-  if (emulate_launch(function, gx, bx, &launch, sizeof launch)) return INVALID_VALUE;
-  if (corrupt_every && strcmp(function, "stk_finish_rows") == 0) {
-    for (int32_t i = 0; i < launch.count; i++) {
-      if (i % corrupt_every) continue;
-      launch.errors[i] = 77;
-      memset(launch.out + launch.pictures[i].slot * launch.out_stride, 0x5A, (size_t)launch.out_stride);
-    }
-  }
+  queue_work(stream, w);
   return 0;
 }
 int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, void *stream) {
   BEGIN_IN_CONTEXT;
   if (!stream) return INVALID_VALUE;
-  memcpy((void *)(uintptr_t)to, from, bytes);
+  queue_work(stream, (work){.to = (void *)(uintptr_t)to, .from = from, .bytes = bytes});
   count(&uploads, 1);
   return 0;
 }
@@ -206,31 +271,36 @@ int cuMemcpyBatchAsync(uint64_t *to, uint64_t *from, size_t *sizes, size_t numbe
   BEGIN_IN_CONTEXT;
   if (!stream || !number || n_attributes != 1 || firsts[0] || attributes[0] != 1) return INVALID_VALUE;
   *which_failed = 0;
-  for (size_t i = 0; i < number; i++) memcpy((void *)(uintptr_t)to[i], (const void *)(uintptr_t)from[i], sizes[i]);
+  for (size_t i = 0; i < number; i++) {
+    queue_work(stream, (work){.to = (void *)(uintptr_t)to[i], .from = (const void *)(uintptr_t)from[i], .bytes = sizes[i]});
+  }
   count(&fetches, (int64_t)number);
   return 0;
 }
 int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, void *stream) {
   BEGIN_IN_CONTEXT;
   if (!stream) return INVALID_VALUE;
-  memcpy(to, (const void *)(uintptr_t)from, bytes);
+  queue_work(stream, (work){.to = to, .from = (const void *)(uintptr_t)from, .bytes = bytes});
   return 0;
 }
 int cuMemsetD8Async(uint64_t at, unsigned char value, size_t bytes, void *stream) {
   BEGIN_IN_CONTEXT;
   if (!stream) return INVALID_VALUE;
-  memset((void *)(uintptr_t)at, value, bytes);
+  queue_work(stream, (work){.to = (void *)(uintptr_t)at, .bytes = bytes, .value = value});
   return 0;
 }
 int cuStreamCreateWithPriority(void **stream, unsigned flags, int priority) {
   BEGIN_UNSAFE;
   if (flags != 1 || priority != 0) return INVALID_VALUE;
-  *stream = malloc(1);
+  stream_queue *queue = malloc(sizeof *queue);
+  queue->first = NULL, queue->last = &queue->first;
+  *stream = queue;
   count(&live_streams, 1);
   return 0;
 }
 int cuStreamDestroy_v2(void *stream) {
   BEGIN_UNSAFE;
+  end_work(stream, 0); /* nobody waited for it: a device that failed does no more, and its memory may be another's */
   free(stream);
   count(&live_streams, -1);
   return 0;
@@ -238,22 +308,27 @@ int cuStreamDestroy_v2(void *stream) {
 int cuEventCreate(void **event, unsigned flags) {
   BEGIN_UNSAFE;
   if (flags != 1) return INVALID_VALUE; /* who waits must not use a core meanwhile */
-  *event = malloc(1);
+  *event = calloc(1, sizeof(stream_queue *)); /* the stream it was recorded in */
   count(&live_events, 1);
   return 0;
 }
-int cuEventRecord(void *event, void *stream) {
+int cuEventRecord(stream_queue **event, void *stream) {
   BEGIN_IN_CONTEXT;
-  return event && stream ? 0 : INVALID_VALUE;
+  if (!event || !stream) return INVALID_VALUE;
+  *event = stream;
+  return 0;
 }
-int cuEventSynchronize(void *event) {
+int cuEventSynchronize(stream_queue **event) {
   BEGIN_UNSAFE;
-  return event ? 0 : INVALID_VALUE;
+  if (!event || !*event) return INVALID_VALUE;
+  end_work(*event, 1);
+  return 0;
 }
-int cuEventElapsedTime(float *milliseconds, void *begun, void *ended) {
+int cuEventElapsedTime(float *milliseconds, stream_queue **begun, stream_queue **ended) {
   BEGIN_UNSAFE;
   *milliseconds = 0.5f;
-  return begun && ended ? 0 : INVALID_VALUE;
+  if (!begun || !ended || !*begun || *begun != *ended) return INVALID_VALUE;
+  return (*ended)->first ? NOT_READY : 0;
 }
 int cuEventDestroy_v2(void *event) {
   BEGIN_UNSAFE;
@@ -268,6 +343,7 @@ int cuGetErrorName(int code, const char **name) {
           : code == 101 ? "CUDA_ERROR_INVALID_DEVICE"
           : code == 200 ? "CUDA_ERROR_INVALID_IMAGE"
           : code == 500 ? "CUDA_ERROR_NOT_FOUND"
+          : code == 801 ? "CUDA_ERROR_NOT_SUPPORTED"
           : code == 900 ? "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"
           : code == 700 ? "CUDA_ERROR_ILLEGAL_ADDRESS"
                         : NULL;

@@ -385,6 +385,24 @@ def test_a_driver_that_cannot_copy_many_pieces_at_once_copies_them_one_by_one(
     assert emulated.counts().uploads - before.uploads > TAKEN and emulated.counts().fetches == before.fetches
 
 
+def test_a_driver_that_refuses_to_copy_many_pieces_at_once_is_asked_once(
+    emulated: Emulation, photos: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = emulated.counts()
+    with (
+        caplog.at_level(logging.INFO, "stoker"),
+        crops(photos).loader(device="cuda", decode_on="cuda", executor="inline", pinned_memory="50MB") as loader,
+    ):
+        emulated.arm("cuMemcpyBatchAsync", 801)
+        assert epochs(loader, 3) == expected(crops(photos), 3)
+    assert emulated.counts().uploads - before.uploads > TAKEN and emulated.counts().fetches == before.fetches
+    told = [record.message for record in caplog.records if "one by one" in record.message]
+    assert told == [
+        "pictures that stay in pinned memory are copied one by one (cuMemcpyBatchAsync: CUDA_ERROR_NOT_SUPPORTED; "
+        "update the driver, or use decode_on='cpu')"
+    ]
+
+
 def test_without_pinned_memory_pictures_are_read_and_that_is_told_once(
     emulated: Emulation, photos: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -33,7 +33,7 @@ from stoker.image import (
 from stoker.loader import Loader
 
 from ..support import picture
-from .emulated_cuda import EmulatedCudaOutput
+from .emulated_cuda import EmulatedCudaOutput, EmulatedStream
 from .emulated_cuda import recorded as recorded
 from .emulated_gpu import Emulation
 from .emulated_gpu import driver_library as driver_library
@@ -138,6 +138,24 @@ def test_floats_of_the_device_are_the_cpus(photos: Path, kind: str) -> None:
         found = batches(loader)
         assert loader._machinery.floats.told.endswith("on the GPU, after the pixels are copied as bytes")
     assert found == expected(pipeline) and found
+
+
+def test_the_users_stream_waits_for_what_was_sent_and_the_batch_is_kept_until_then(
+    photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    did: list[str] = []
+    sent = EmulatedCudaOutput._sent
+    monkeypatch.setattr(EmulatedCudaOutput, "_sent", lambda output, tensor: did.append("send") or sent(output, tensor))
+    monkeypatch.setattr(EmulatedStream, "record_event", lambda stream: did.append("note") or stream)
+    monkeypatch.setattr(EmulatedStream, "wait_event", lambda stream, event: did.append("wait"))
+    monkeypatch.setattr(EmulatedStream, "query", lambda stream: False)
+    with training(photos).loader(device="cuda", threads=2) as loader:
+        output = loader._output
+        assert isinstance(output, EmulatedCudaOutput)
+        handed = sum(len(batch["image"]) for batch in loader)
+        kept = [batch for _, batch in output._copying]
+    assert sum(len(batch[0]) for batch in kept) == handed == SAMPLES
+    assert did == ["send", "send", "note", "wait"] * len(kept)
 
 
 def test_a_quarter_of_the_bytes_is_sent(photos: Path) -> None:

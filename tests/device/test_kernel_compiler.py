@@ -100,6 +100,22 @@ def test_a_file_where_the_folder_should_be_costs_only_time(emulated: Emulation, 
     assert made() == made() and emulated.counts().compilations == before + 2
 
 
+def test_a_user_without_a_home_compiles_each_time_and_leaves_no_folder(
+    emulated: Emulation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unknown(uid: int) -> None:
+        raise KeyError(uid)
+
+    for name in ("XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name)
+    monkeypatch.setattr("pwd.getpwuid", unknown)
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    before = emulated.counts().compilations
+    assert made() == made() and emulated.counts().compilations == before + 2
+    assert not any((tmp_path / "here").iterdir())
+
+
 def test_a_device_that_is_newer_than_the_compiler_gets_text_that_its_driver_compiles(emulated: Emulation) -> None:
     assert Compiler(RELEASE).target((9, 0)) == "sm_90"
     assert Compiler(RELEASE).target((12, 0)) == "compute_90"
@@ -123,27 +139,36 @@ def test_a_compiler_that_is_not_there_is_named_with_what_to_install(emulated: Em
 
 
 @pytest.mark.parametrize(
-    ("release", "order"), [(11, ["12", "13", "so"]), (12, ["12", "13", "so"]), (13, ["13", "12", "so"]), (14, ["13", "12", "so"])]
+    ("release", "order"),
+    [
+        (11, ["11.2", "12", "13", ""]),
+        (12, ["12", "11.2", "13", ""]),
+        (13, ["13", "12", "11.2", ""]),
+        (14, ["13", "12", "11.2", ""]),
+    ],
 )
 def test_a_compiler_that_is_newer_than_the_driver_is_the_second_choice(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, release: int, order: list[str]
 ) -> None:
-    for name in ("cuda_nvrtc/lib/libnvrtc.so.12", "cu13/lib/libnvrtc.so.13"):
-        (tmp_path / name).parent.mkdir(parents=True)
+    for name in ("cuda_nvrtc/lib/libnvrtc.so.11.2", "cuda_nvrtc/lib/libnvrtc.so.12", "cu13/lib/libnvrtc.so.13"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     nvidia = SimpleNamespace(submodule_search_locations=[str(tmp_path)])
     monkeypatch.setattr("importlib.util.find_spec", lambda name: nvidia)
-    found = [name.rpartition(".")[2] for name in kernel_compiler._candidates(release)]
-    assert found == order[:2] + order
+    found = [name.rpartition("libnvrtc.so")[2].lstrip(".") for name in kernel_compiler._candidates(release)]
+    assert found == order[:3] + order
 
 
-@pytest.mark.parametrize("target", ["sm_80", "sm_90"])
-def test_the_kernels_compile_for_real_devices(target: str) -> None:
+@pytest.mark.parametrize("capability", [(6, 0), (6, 1), (7, 0), (7, 5), (8, 0), (9, 0), (12, 0)], ids=str)
+def test_the_kernels_compile_for_real_devices(capability: tuple[int, int]) -> None:
     """With NVIDIA's compiler, which needs no device; where it is installed (`pip install nvidia-cuda-nvrtc-cu12`)."""
     try:
         compiler = Compiler(RELEASE)
+        target = compiler.target(capability)
     except DeviceError as error:
         pytest.skip(str(error))
+    if target.startswith("compute_"):
+        pytest.skip(f"this NVRTC does not know GPUs of compute capability {capability}")
     for source, names in ((all_kernels(), NAMES), (floats_source(), (NAME,))):
         image = compiler.compile(source, target, OPTIONS)
         assert image.startswith(b"\x7fELF")

@@ -10,6 +10,7 @@ queue hundreds of things, let it go.
 from __future__ import annotations
 
 import ctypes
+import logging
 import os
 import struct
 import weakref
@@ -22,7 +23,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import DeviceError
+from ..errors import DeviceError, message_of
+
+_log = logging.getLogger("stoker")
 
 Ints = NDArray[np.int64]
 
@@ -80,7 +83,9 @@ _REMEDIES = {
     101: "there is no GPU of this number; check loader(device=...)",
     200: "the driver does not accept the compiled kernels; update the driver, or use decode_on='cpu'",
     209: "the driver does not accept the compiled kernels; update the driver, or use decode_on='cpu'",
+    221: "the driver's own compiler is missing (libnvidia-ptxjitcompiler); install it, or a newer NVRTC, or use decode_on='cpu'",
     222: "the driver is older than the compiler; update the driver, or use decode_on='cpu'",
+    801: "update the driver, or use decode_on='cpu'",
     803: "driver and kernel module differ; restart the machine after an update of the driver",
 }
 _BROKEN = "the GPU cannot be used any more in this process; start it again with decode_on='cpu', and report what you find"
@@ -209,12 +214,17 @@ class DeviceStream:
 
     def upload_all(self, to: Ints, sources: Ints, sizes: Ints) -> None:
         """The same for many pieces: addresses on the device and of the host, and bytes of each."""
-        if not self._driver.copies_batches:
+        driver = self._driver
+        if driver.copies_batches and len(to):
+            pieces, first, failed = (to.ctypes.data, sources.ctypes.data, sizes.ctypes.data, len(to)), c_size_t(0), c_size_t()
+            try:
+                driver._call(_BATCH_COPY, *pieces, _IN_ORDER, byref(first), 1, byref(failed), self._stream, wait=True)
+            except DeviceError as error:  # if the device is at fault, the next copy says so, too
+                driver.copies_batches = False
+                _log.info("pictures that stay in pinned memory are copied one by one (%s)", message_of(error))
+        if not driver.copies_batches:
             for piece in zip(to.tolist(), sources.tolist(), sizes.tolist()):
                 self.upload(*piece)
-        elif len(to):
-            pieces, first, failed = (to.ctypes.data, sources.ctypes.data, sizes.ctypes.data, len(to)), c_size_t(0), c_size_t()
-            self._driver._call(_BATCH_COPY, *pieces, _IN_ORDER, byref(first), 1, byref(failed), self._stream, wait=True)
 
     def download(self, to: int, source: int, nbytes: int) -> None:
         """Copy the device's memory to pinned host memory, where it is when the work is done."""

@@ -26,8 +26,8 @@ from .cuda_driver import Driver, Kernel
 _log = logging.getLogger("stoker")
 
 #: where NVRTC may be: in NVIDIA's wheels, by pattern; else wherever the system finds these names
-WHEELS = "*/lib/libnvrtc.so.1[0-9]"
-NAMES = ("libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so")
+WHEELS = "*/lib/libnvrtc.so.1[0-9]*"
+NAMES = ("libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2", "libnvrtc.so")
 
 _MAGIC = b"stoker kernels 1\n"
 _DIGEST = hashlib.sha256().digest_size
@@ -181,6 +181,6 @@ def _candidates(release: int) -> Iterator[str]:
 
 def _rank(release: int, name: str) -> tuple[int, int]:
     """The lowest is tried first: what the driver can follow, then what is newer, then what does not say its release."""
-    suffix = name.rpartition(".")[2]
+    suffix = name.rpartition(".so.")[2].partition(".")[0]  # all of CUDA 11 are called libnvrtc.so.11.2
     own = int(suffix) if suffix.isdigit() else 0
     return (0, -own) if 0 < own <= release else (1, own) if own else (2, 0)

@@ -10,6 +10,8 @@ from pathlib import Path
 def cache_home() -> Path:
     """The user's cache folder for Stoker, by the XDG rules."""
     base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111
+    if base.startswith("~"):  # a user without a home: nothing is kept, and no folder called "~" is left in the current one
+        base = os.devnull
     return Path(base) / "stoker"
 
 

@@ -74,17 +74,6 @@ SHARE uint32_t low_bytes(uint32_t a, uint32_t b) {
 SHARE uint32_t high_bytes(uint32_t a, uint32_t b) {
   return __byte_perm(a, b, 0x7362);
 }
-/* sum and the products of two signed halves with bytes 0 and 1, or 2 and 3. */
-SHARE int32_t add_low(uint32_t halves, uint32_t bytes, int32_t sum) {
-  int32_t all;
-  asm("dp2a.lo.s32.u32 %0, %1, %2, %3;" : "=r"(all) : "r"(halves), "r"(bytes), "r"(sum));
-  return all;
-}
-SHARE int32_t add_high(uint32_t halves, uint32_t bytes, int32_t sum) {
-  int32_t all;
-  asm("dp2a.hi.s32.u32 %0, %1, %2, %3;" : "=r"(all) : "r"(halves), "r"(bytes), "r"(sum));
-  return all;
-}
 
 #else
 
@@ -153,6 +142,22 @@ SHARE uint32_t low_bytes(uint32_t a, uint32_t b) {
 SHARE uint32_t high_bytes(uint32_t a, uint32_t b) {
   return low_bytes(a >> 16, b >> 16);
 }
+
+#endif
+
+/* sum and the products of two signed halves with bytes 0 and 1, or 2 and 3. */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 610
+SHARE int32_t add_low(uint32_t halves, uint32_t bytes, int32_t sum) {
+  int32_t all;
+  asm("dp2a.lo.s32.u32 %0, %1, %2, %3;" : "=r"(all) : "r"(halves), "r"(bytes), "r"(sum));
+  return all;
+}
+SHARE int32_t add_high(uint32_t halves, uint32_t bytes, int32_t sum) {
+  int32_t all;
+  asm("dp2a.hi.s32.u32 %0, %1, %2, %3;" : "=r"(all) : "r"(halves), "r"(bytes), "r"(sum));
+  return all;
+}
+#else
 SHARE int32_t add_low(uint32_t halves, uint32_t bytes, int32_t sum) {
   const int32_t first = (int16_t)(uint16_t)halves, second = (int16_t)(uint16_t)(halves >> 16);
   return sum + first * (int32_t)(bytes & 255) + second * (int32_t)(bytes >> 8 & 255);
@@ -160,7 +165,6 @@ SHARE int32_t add_low(uint32_t halves, uint32_t bytes, int32_t sum) {
 SHARE int32_t add_high(uint32_t halves, uint32_t bytes, int32_t sum) {
   return add_low(halves, bytes >> 16, sum);
 }
-
 #endif
 
 #define KERNEL(name, threads) KERNEL_OF(stk_device_launch, name, threads)
