@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from ...kernel import native
+from ...kernel.example_columns import BYTES as BYTES_LIST
+from ...kernel.example_columns import ExampleStats, Wanted, parse_examples
 from ...kernel.library import Bytes
-from ...kernel.records import BYTES as BYTES_LIST
-from ...kernel.records import ExampleStats, Wanted, parse_examples
 from ...source.paths import printable
 from ...source.shards.tfrecord_source import RECORD
 from ...storage.scratch import Scratch
