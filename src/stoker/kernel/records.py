@@ -359,7 +359,7 @@ def scan_tfrecord(data: NDArray[np.uint8], offset: int = 0, *, verify: bool = Tr
 
 
 def verify_records(data: NDArray[np.uint8], starts: Ints, lengths: Ints) -> NDArray[np.bool_]:
-    """Return for each payload whether its masked CRC-32C stands in the 4 bytes behind it."""
+    """Return for each payload whether its masked CRC-32C stands in the 4 bytes after it."""
     data, (starts, lengths, count) = as_bytes(data), as_spans(starts, lengths)
     right = np.zeros(count, np.bool_)
     library().tfrecord_verify(address(data), data.size, address(starts), address(lengths), count, address(right))

@@ -255,7 +255,7 @@ class DataLoader(torch_data.DataLoader):  # type: ignore[misc]
         return self._workers
 
     def _same(self, workers: BatchWorkers) -> bool:
-        """Whether workers have the data set as it is now: torch's, unless they are persistent, get it anew for each epoch."""
+        """Whether workers have the data set as it is now: torch's, unless they are persistent, get it again for each epoch."""
         if self.persistent_workers:
             return True
         if isinstance(workers.maker, LoweredBatches):
