@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import stoker
-from measure import make_parser, note, report
+from measure import BenchmarkParser, note, report
 from peers.torchvision_images import transforms
 from stoker.torch.lowered_transforms import NotLowered, lower_transforms
 
@@ -183,15 +183,11 @@ def figures(found: dict[str, list[float]]) -> dict[str, Any]:
 
 
 def parse() -> argparse.Namespace:
-    parser = make_parser(__doc__, rounds=10)
+    parser = BenchmarkParser(__doc__, rounds=10)
     parser.add_argument("--first-seed", type=int, default=0, help="rounds have this seed and those after it (0)")
-    parser.add_argument("--images", type=int, help="training images (2,000)")
-    parser.add_argument("--epochs", type=int, help="of each run (15)")
-    options = parser.parse_args()
-    options.images = options.images or (4 * BATCH if options.quick else 2_000)
-    options.epochs = options.epochs or (1 if options.quick else 15)
-    options.rounds = min(options.rounds, 1) if options.quick else options.rounds
-    return options
+    parser.amount("--images", 2_000, 4 * BATCH, "training images")
+    parser.amount("--epochs", 15, 1, "of each run")
+    return parser.parse_args()
 
 
 def main() -> None:

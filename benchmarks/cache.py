@@ -18,7 +18,7 @@ from typing import Any
 
 import data
 import stoker
-from measure import SEED, Entry, Take, compare, endless, make_parser, median, note, ratio, report, usable_cores
+from measure import SEED, BenchmarkParser, Entry, Take, compare, endless, median, note, ratio, report, usable_cores
 from ours import SIDE, lead
 from stoker.image import CenterCrop, HorizontalFlip, RandomCrop, Resize
 
@@ -59,23 +59,18 @@ def first_epoch(folder: Path, where: str, samples: int, batch: int, threads: int
 
 
 def parse() -> argparse.Namespace:
-    parser = make_parser(__doc__)
+    parser = BenchmarkParser(__doc__)
     data.add_arguments(parser)
-    parser.add_argument("--batch", type=int, help="images in a batch (32)")
+    parser.amount("--batch", 32, 4, "images in a batch")
     parser.add_argument("--threads", type=int, default=usable_cores(), help="of each loader (as many as cores)")
-    parser.add_argument("--seconds", type=float, help="of a round (3)")
-    options = parser.parse_args()
-    options.batch = options.batch or (4 if options.quick else 32)
-    options.seconds = options.seconds or (0.05 if options.quick else 3.0)
-    options.rounds = 1 if options.quick else options.rounds
-    return options
+    parser.amount("--seconds", 3.0, 0.05, "of a round")
+    return parser.parse_args()
 
 
 def main() -> None:
     options = parse()
     folder = data.images_of(options)
     paths = data.paths_of(folder)
-    data.warm(paths)
     kept = Path(tempfile.mkdtemp(prefix="stoker-cache-"))
     try:
         found = measured(options, folder, len(paths), kept)

@@ -19,7 +19,7 @@ import numpy as np
 
 import shards
 import stoker
-from measure import SEED, Comparison, Entry, Take, compare, make_parser, note, ratio, report, usable_cores
+from measure import SEED, BenchmarkParser, Comparison, Entry, Take, compare, note, ratio, report, usable_cores
 from ours import AHEAD_BYTES
 from peers.tensorflow_data import READING, tf_examples
 
@@ -51,18 +51,13 @@ def _use(batch: Any, arrays: bool) -> int:
 
 
 def parse() -> argparse.Namespace:
-    parser = make_parser(__doc__)
-    parser.add_argument("--records", type=int, help="Examples (50,000)")
-    parser.add_argument("--batch", type=int, help="Examples in a batch (512)")
-    parser.add_argument("--seconds", type=float, help="of a round of one contestant (1)")
+    parser = BenchmarkParser(__doc__)
+    parser.amount("--records", 50_000, 2_000, "Examples")
+    parser.amount("--batch", 512, 64, "Examples in a batch")
+    parser.amount("--seconds", 1.0, 0.02, "of a round of one contestant")
     parser.add_argument("--kinds", default=",".join(KINDS), help="which comparisons (default: all)")
     parser.add_argument("--peers", help="'none': Stoker alone (default: tf-data, if it is installed)")
-    options = parser.parse_args()
-    options.records = options.records or (2_000 if options.quick else 50_000)
-    options.batch = options.batch or (64 if options.quick else 512)
-    options.seconds = options.seconds or (0.02 if options.quick else 1.0)
-    options.rounds = min(options.rounds, 2) if options.quick else options.rounds
-    return options
+    return parser.parse_args()
 
 
 def write(folder: Path, count: int) -> None:

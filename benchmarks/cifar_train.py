@@ -18,7 +18,7 @@ from typing import Any
 import cifar_tfrecord
 import stoker
 from data import small_images
-from measure import SEED, Comparison, Entry, Take, compare, make_parser, note, pull, ratio, report, usable_cores
+from measure import SEED, BenchmarkParser, Comparison, Entry, Take, compare, note, pull, ratio, report, usable_cores
 from ours import AHEAD_BYTES
 from peers.small_images import DEGREES, FILL, HOLE, MEAN, PAD, SIDE, STD, ffcv_small, tf_small, torch_numpy
 from stoker import image
@@ -55,18 +55,13 @@ def operations(rotated: bool) -> list[Any]:
 
 
 def parse() -> argparse.Namespace:
-    parser = make_parser(__doc__)
-    parser.add_argument("--records", type=int, help="images (50,000)")
-    parser.add_argument("--batch", type=int, help="images in a batch (512)")
-    parser.add_argument("--seconds", type=float, help="of a round of one contestant (1)")
+    parser = BenchmarkParser(__doc__)
+    parser.amount("--records", 50_000, 2_000, "images")
+    parser.amount("--batch", 512, 64, "images in a batch")
+    parser.amount("--seconds", 1.0, 0.02, "of a round of one contestant")
     parser.add_argument("--tables", default=",".join(TABLES), help="which comparisons (default: all)")
-    parser.add_argument("--peers", default=",".join(PEERS), help="which to run, or 'none' (default: all that are installed)")
-    options = parser.parse_args()
-    options.records = options.records or (2_000 if options.quick else 50_000)
-    options.batch = options.batch or (64 if options.quick else 512)
-    options.seconds = options.seconds or (0.02 if options.quick else 1.0)
-    options.rounds = min(options.rounds, 2) if options.quick else options.rounds
-    return options
+    parser.peers(PEERS)
+    return parser.parse_args()
 
 
 def entries(table: str, folder: Path, options: argparse.Namespace) -> list[Entry]:

@@ -16,7 +16,7 @@ from typing import Any
 
 import data
 from first_batch import take_turns
-from measure import SEED, Comparison, Entry, Take, compare, endless, make_parser, median, pull, ratio, report
+from measure import SEED, BenchmarkParser, Comparison, Entry, Take, compare, endless, median, pull, ratio, report
 from peers.torchvision_images import MEAN, STD, transforms
 from workloads import compute
 
@@ -102,19 +102,16 @@ def items(who: str, kind: type[Python], batch: int) -> Iterator[Take]:
 
 
 def parse() -> argparse.Namespace:
-    parser = make_parser(__doc__)
+    parser = BenchmarkParser(__doc__)
     data.add_arguments(parser)
-    options = parser.parse_args()
-    options.seconds = 0.05 if options.quick else 4.0
-    options.batch = 8 if options.quick else 64
-    options.rounds = 1 if options.quick else options.rounds
-    return options
+    parser.amount("--seconds", 4.0, 0.05, "of a round")
+    parser.amount("--batch", 64, 8, "images in a batch")
+    return parser.parse_args()
 
 
 def main() -> None:
     options = parse()
     folder = data.images_of(options)
-    data.warm(data.paths_of(folder))
     with tempfile.TemporaryDirectory() as root:
         (Path(root) / "class").symlink_to(folder, target_is_directory=True)
         found = {

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import data
-from measure import PeakMemory, available, make_parser, median, note, ratio, report
+from measure import BenchmarkParser, PeakMemory, available, median, note, ratio, report
 
 STOKER = """
 import stoker
@@ -119,12 +119,10 @@ class Run:
 
 
 def parse() -> argparse.Namespace:
-    parser = make_parser(__doc__)
+    parser = BenchmarkParser(__doc__)
     data.add_arguments(parser)
-    parser.add_argument("--peers", default=",".join(PEERS), help="which to run, or 'none' (default: all that are installed)")
-    options = parser.parse_args()
-    options.rounds = min(options.rounds, 2) if options.quick else options.rounds
-    return options
+    parser.peers(PEERS)
+    return parser.parse_args()
 
 
 def run(script: str, folder: Path, size: int, count: int, passes: int) -> Run:
@@ -189,7 +187,6 @@ def main() -> None:
     options = parse()
     folder = data.images_of(options)
     paths = data.paths_of(folder)
-    data.warm(paths)
     size = min(256, len(paths))
     first = take_turns(
         chosen(FIRST, ["stoker", *(options.peers.split(",") if options.peers != "none" else [])]),

@@ -27,7 +27,7 @@ import numpy as np
 
 import data
 import stoker
-from measure import SEED, make_parser, note, report
+from measure import SEED, BenchmarkParser, note, report
 from ours import OPS
 from stoker.engine import feed
 from stoker.kernel.library import library
@@ -225,24 +225,20 @@ def beside(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def parse() -> argparse.Namespace:
-    parser = make_parser(__doc__, 15)
+    parser = BenchmarkParser(__doc__, 15)
     data.add_arguments(parser)
     parser.add_argument("--threads", type=int, default=16, help="workers (16)")
     parser.add_argument("--rate", type=float, default=20_000, help="images a second that the loop asks for (20,000)")
     parser.add_argument("--work", choices=("sleep", "real"), default="sleep", help="what workers do without the GIL (sleep)")
     parser.add_argument("--image-us", type=float, default=500, help="how long they sleep for an image (500)")
-    parser.add_argument("--steps", type=int, help="steps of the loop in a round (40)")
+    parser.amount("--steps", 40, 10, "steps of the loop in a round")
     parser.add_argument("--switch-us", type=float, help="sys.setswitchinterval (the interpreter's own: 5,000)")
-    options = parser.parse_args()
-    options.steps = options.steps or (10 if options.quick else 40)
-    options.rounds = min(options.rounds, 2) if options.quick else options.rounds
-    return options
+    return parser.parse_args()
 
 
 def main() -> None:
     options = parse()
     folder = data.images_of(options)
-    data.warm(data.paths_of(folder))
     if options.switch_us:
         sys.setswitchinterval(options.switch_us / 1e6)
     tasks = {f"{rows} images": task_cost(folder, rows, 3 if options.quick else 60) for rows in TASK_ROWS}

@@ -57,7 +57,7 @@ from numpy.typing import NDArray
 import data
 import stoker
 import train_gpu
-from measure import SEED, available, make_parser, median, note, report, rounded
+from measure import SEED, BenchmarkParser, available, median, note, report, rounded
 from ours import OPS, SIDE
 from stoker.device import choose_output
 from stoker.device.device_decode import DeviceDecoding, DeviceRoom, DeviceWorker, LoadSize
@@ -88,14 +88,14 @@ SMALL = 64
 
 
 def parse(words: list[str] | None = None) -> argparse.Namespace:
-    parser = make_parser(__doc__, rounds=3)
+    parser = BenchmarkParser(__doc__, rounds=3)
     data.add_arguments(parser)
     parser.add_argument("--parts", default=",".join(PARTS), help=f"which ({','.join(PARTS)})")
     parser.add_argument("--threads", default="1,2,4,8,16", help="host threads to deliver with (1,2,4,8,16)")
-    parser.add_argument("--batch", type=int, help="images in a batch (512)")
-    parser.add_argument("--steps", type=int, help="batches that are timed in a round (200)")
-    parser.add_argument("--generated", type=int, help="generated files (3000)")
-    parser.add_argument("--changes", type=int, help="random changes of photographs (100000)")
+    parser.amount("--batch", 512, 8, "images in a batch")
+    parser.amount("--steps", 200, 2, "batches that are timed in a round")
+    parser.amount("--generated", 3000, 12, "generated files")
+    parser.amount("--changes", 100_000, 64, "random changes of photographs")
     parser.add_argument("--seed", type=int, default=SEED, help=f"of the random changes ({SEED})")
     parser.add_argument("--models", default=",".join(ASKED_SHARES), help=f"which to train ({','.join(ASKED_SHARES)})")
     parser.add_argument("--training-threads", type=int, default=4, help="host threads beside a model (4)")
@@ -105,7 +105,7 @@ def parse(words: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--priority", type=int, default=0, help="of the stream that trains; -1: above the one that decodes (0)")
     parser.add_argument("--device-memory", default="2GB", help="for decoding, besides the batches (2GB)")
     parser.add_argument("--pinned-memory", default="4GB", help="for pictures that stay there, in `kept` (4GB)")
-    parser.add_argument("--copies", type=int, help="of each photograph, so that they fit no cache of a processor (8)")
+    parser.amount("--copies", 8, 1, "of each photograph, so that they fit no cache of a processor")
     options = parser.parse_args(words)
     options.parts = options.parts.split(",")
     options.models = options.models.split(",")
@@ -113,15 +113,6 @@ def parse(words: list[str] | None = None) -> argparse.Namespace:
     for name, known in (("parts", PARTS), ("models", ASKED_SHARES)):
         if unknown := set(getattr(options, name)) - set(known):
             parser.error(f"--{name}: there is no {', '.join(sorted(unknown))}; choose from {', '.join(known)}")
-    for name, full, quick in (
-        ("batch", 512, 8),
-        ("steps", 200, 2),
-        ("generated", 3000, 12),
-        ("changes", 100_000, 64),
-        ("copies", 8, 1),
-    ):
-        setattr(options, name, getattr(options, name) or (quick if options.quick else full))
-    options.rounds = 1 if options.quick else options.rounds
     return options
 
 
@@ -634,7 +625,6 @@ def main(words: list[str] | None = None) -> int:
 
     about = {"device": torch.cuda.get_device_name(), "torch": torch.__version__}
     folder = data.images_of(options)
-    data.warm(data.paths_of(folder))
     with tempfile.TemporaryDirectory() as made:
         work = Path(made)
         folder = copied(folder, work / "photographs", options.copies)

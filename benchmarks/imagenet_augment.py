@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 import data
 import stoker
-from measure import SEED, Entry, Take, available, compare, make_parser, median, note, pull, ratio, report, usable_cores
+from measure import SEED, BenchmarkParser, Entry, Take, available, compare, median, note, pull, ratio, report, usable_cores
 from ours import AHEAD_BYTES, SIDE
 from peers.torchvision_images import JITTER, MEAN, STD, single, torchvision_pillow, torchvision_tensors
 from stoker import image
@@ -69,16 +69,12 @@ OPERATIONS: dict[str, tuple[image.Operation, ...]] = {
 
 
 def parse() -> argparse.Namespace:
-    parser = make_parser(__doc__)
+    parser = BenchmarkParser(__doc__)
     data.add_arguments(parser)
-    parser.add_argument("--threads", type=int, help="threads, or a peer's workers (default: all usable cores)")
-    parser.add_argument("--batch", type=int, help="images in a batch (128)")
-    parser.add_argument("--peers", default=",".join(PEERS), help="which to run, or 'none' (default: all that are installed)")
-    options = parser.parse_args()
-    options.threads = options.threads or usable_cores()
-    options.batch = options.batch or (16 if options.quick else 128)
-    options.rounds = min(options.rounds, 2) if options.quick else options.rounds
-    return options
+    parser.add_argument("--threads", type=int, default=usable_cores(), help="threads, or a peer's workers (all usable cores)")
+    parser.amount("--batch", 128, 16, "images in a batch")
+    parser.peers(PEERS)
+    return parser.parse_args()
 
 
 # ---- training --------------------------------------------------------------------------------------------------------
@@ -172,7 +168,6 @@ def main() -> None:
     options = parse()
     folder = data.images_of(options)
     paths = data.paths_of(folder)
-    data.warm(paths)
     trained = training(options, folder)
     report(
         "imagenet_augment",

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import data
-from measure import Comparison, Entry, Take, compare, make_parser, note, ratio, report, usable_cores
+from measure import BenchmarkParser, Comparison, Entry, Take, compare, note, ratio, report, usable_cores
 from ours import kernel_alone, lead, pack, pack_indexed, stoker_images, stoker_tar
 from peers.dali import dali_images
 from peers.ffcv_images import ffcv_images
@@ -65,18 +65,15 @@ ASKED = {"stoker": 2.5, "stoker-tar-indexed": 3.2}
 
 
 def parse() -> argparse.Namespace:
-    parser = make_parser(__doc__)
+    parser = BenchmarkParser(__doc__)
     data.add_arguments(parser)
-    parser.add_argument("--threads", type=int, help="threads, or a peer's workers (default: all usable cores)")
-    parser.add_argument("--batch", type=int, help="images in a batch (256)")
+    parser.add_argument("--threads", type=int, default=usable_cores(), help="threads, or a peer's workers (all usable cores)")
+    parser.amount("--batch", 256, 32, "images in a batch")
     parser.add_argument("--batches", type=int, help="batches in a round (10, and a multiple of the threads)")
     parser.add_argument("--from", dest="source", choices=("files", "tar"), default="files", help="tar: from shards too (files)")
-    parser.add_argument("--peers", default=",".join(PEERS), help="which to run, or 'none' (default: all that are installed)")
+    parser.peers(PEERS)
     options = parser.parse_args()
-    options.threads = options.threads or usable_cores()
-    options.batch = options.batch or (32 if options.quick else 256)
     options.batches = options.batches or _multiple(2 if options.quick else 10, options.threads)
-    options.rounds = min(options.rounds, 2) if options.quick else options.rounds
     return options
 
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 import data
 import pixels
-from measure import SEED, available, make_parser, median, note, ratio, report
+from measure import SEED, BenchmarkParser, available, median, note, ratio, report
 from peers import one_image
 from peers.one_image import Box, Cut
 from stoker.image import RandomResizedCrop
@@ -51,7 +51,7 @@ ASKED_DIFFERENCE = 0.7
 
 
 def parse() -> argparse.Namespace:
-    parser = make_parser(__doc__, rounds=9)
+    parser = BenchmarkParser(__doc__, rounds=9)
     parser.epilog = "A round is one crop of each image by each contestant; every round has other crops."
     data.add_arguments(parser)
     parser.add_argument("--scalar", action="store_true", help="also without SIMD")
@@ -64,9 +64,7 @@ def parse() -> argparse.Namespace:
     )
     chosen = "simplejpeg-opencv"
     parser.add_argument("--peers", default=chosen, help=f"which of {', '.join(PEERS)} to run, or 'none' ({chosen})")
-    options = parser.parse_args()
-    options.rounds = min(options.rounds, 2) if options.quick else options.rounds
-    return options
+    return parser.parse_args()
 
 
 CLOCKS: dict[str, Callable[[], float]] = {"wall": time.perf_counter, "cpu": time.thread_time}

@@ -38,12 +38,31 @@ _SAMPLE_S = 0.1  # between two looks at a contestant's memory
 # ---- the command line and the report -----------------------------------------------------------------------------------
 
 
-def make_parser(doc: str | None, rounds: int = 5) -> argparse.ArgumentParser:
-    """The options that every benchmark has."""
-    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=rounds, help=f"how often each thing is measured ({rounds})")
-    parser.add_argument("--quick", action="store_true", help="a run of a few seconds that only shows that it works")
-    return parser
+class BenchmarkParser(argparse.ArgumentParser):
+    """The options of a benchmark: `--quick` and `--rounds`, and those that are added."""
+
+    def __init__(self, doc: str | None, rounds: int = 5) -> None:
+        super().__init__(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+        self._amounts: dict[str, tuple[float, float]] = {}
+        self.amount("--rounds", rounds, 1, "how often each thing is measured")
+        self.add_argument("--quick", action="store_true", help="a run of a few seconds that only shows that it works")
+
+    def amount(self, option: str, full: float, quick: float, what: str) -> None:
+        """Add a number that is another one in a quick run, unless it is given."""
+        action = self.add_argument(option, type=type(full), help=f"{what} ({full:,})")
+        self._amounts[action.dest] = full, quick
+
+    def peers(self, names: Iterable[str]) -> None:
+        """Let the user choose among these contestants."""
+        help = "which to run, or 'none' (default: all that are installed)"
+        self.add_argument("--peers", default=",".join(names), help=help)
+
+    def parse_args(self, *words: Any) -> Any:
+        options = super().parse_args(*words)
+        for name, (full, quick) in self._amounts.items():
+            if getattr(options, name) is None:
+                setattr(options, name, quick if options.quick else full)
+        return options
 
 
 def note(text: str) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import data
-from measure import SEED, Entry, Take, compare, endless, make_parser, note, pull, ratio, report
+from measure import SEED, BenchmarkParser, Entry, Take, compare, endless, note, pull, ratio, report
 from ours import image_pipeline, lead
 from workloads import compute, numbers
 
@@ -74,19 +74,15 @@ def fed(name: str, folder: Path, metered: bool) -> Iterator[Take]:
 
 
 def parse() -> argparse.Namespace:
-    parser = make_parser(__doc__, rounds=11)
+    parser = BenchmarkParser(__doc__, rounds=11)
     data.add_arguments(parser)
-    parser.add_argument("--seconds", type=float, help="of a round (1)")
-    options = parser.parse_args()
-    options.seconds = options.seconds or (0.05 if options.quick else 1.0)
-    options.rounds = 1 if options.quick else options.rounds
-    return options
+    parser.amount("--seconds", 1.0, 0.05, "of a round")
+    return parser.parse_args()
 
 
 def main() -> None:
     options = parse()
     folder = data.images_of(options)
-    data.warm(data.paths_of(folder))
     found: dict[str, Any] = {}
     for name in list(PIPELINES)[-1:] if options.quick else PIPELINES:
         note(f"---- {name}")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from measure import SEED, make_parser, median, note, report
+from measure import SEED, BenchmarkParser, median, note, report
 from stoker.plan.nodes import Shuffle
 from stoker.plan.order import Order
 
@@ -23,12 +23,9 @@ KINDS = {"full": None, "window-10000": 10_000}
 
 
 def parse() -> argparse.Namespace:
-    parser = make_parser(__doc__)
-    parser.add_argument("--positions", type=int, help="positions in a round (4,000,000)")
-    options = parser.parse_args()
-    options.positions = options.positions or (100_000 if options.quick else 4_000_000)
-    options.rounds = min(options.rounds, 2) if options.quick else options.rounds
-    return options
+    parser = BenchmarkParser(__doc__)
+    parser.amount("--positions", 4_000_000, 100_000, "positions in a round")
+    return parser.parse_args()
 
 
 def resolve(order: Order, chunk: int, count: int, first: int) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import data
-from measure import SEED, Comparison, Entry, Take, compare, endless, make_parser, median, pull, ratio, report
+from measure import SEED, BenchmarkParser, Comparison, Entry, Take, compare, endless, median, pull, ratio, report
 from peers.tensorflow_data import tf_records
 from peers.torch_records import torch_gather, torch_samples
 
@@ -31,15 +31,12 @@ def stoker_records(count: int, batch: int) -> Iterator[Take]:
 
 
 def parse() -> argparse.Namespace:
-    parser = make_parser(__doc__)
-    parser.add_argument("--records", type=int, help="records in memory (100,000)")
-    parser.add_argument("--epochs", type=int, help="epochs in a round (10)")
-    parser.add_argument("--peers", default=",".join(PEERS), help="which to run, or 'none' (default: all that are installed)")
+    parser = BenchmarkParser(__doc__)
+    parser.amount("--records", 100_000, 10_000, "records in memory")
+    parser.amount("--epochs", 10, 2, "epochs in a round")
+    parser.peers(PEERS)
     options = parser.parse_args()
     options.batch = 256
-    options.records = options.records or (10_000 if options.quick else 100_000)
-    options.epochs = options.epochs or (2 if options.quick else 10)
-    options.rounds = min(options.rounds, 2) if options.quick else options.rounds
     return options
 
 

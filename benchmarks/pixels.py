@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import data
-from measure import SEED, make_parser, note, report
+from measure import SEED, BenchmarkParser, note, report
 from ours import OPS, SIDE
 from stoker.image.lower import lower
 from stoker.kernel import native
@@ -22,7 +22,7 @@ from stoker.kernel.render import SpanInput, render
 
 
 def parse() -> argparse.Namespace:
-    parser = make_parser(__doc__, rounds=1)
+    parser = BenchmarkParser(__doc__, rounds=1)
     parser.epilog = "A round is another crop of each image."
     data.add_arguments(parser)
     return parser.parse_args()

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import data
-from measure import SEED, make_parser, note, report
+from measure import SEED, BenchmarkParser, note, report
 
 if TYPE_CHECKING:
     import stoker
@@ -148,9 +148,9 @@ def beside(how: signal.Signals | None) -> float:
 
 
 def parse() -> argparse.Namespace:
-    parser = make_parser(__doc__, rounds=3)
+    parser = BenchmarkParser(__doc__, rounds=3)
     data.add_arguments(parser)
-    parser.add_argument("--samples", type=int, default=48_000, help="images of the epoch (48,000)")
+    parser.amount("--samples", 48_000, 2 * BATCH, "images of the epoch")
     parser.add_argument("--train", metavar="ADDRESS", help=argparse.SUPPRESS)
     return parser.parse_args()
 
@@ -161,14 +161,11 @@ def main() -> None:
         train(options.train)
         return
     where = data.images_of(options)
-    data.warm(data.paths_of(where))
-    samples = 2 * BATCH if options.quick else options.samples
-    os.environ[_IMAGES], os.environ[_SAMPLES] = str(where), str(samples)
-    rounds = 1 if options.quick else options.rounds
+    os.environ[_IMAGES], os.environ[_SAMPLES] = str(where), str(options.samples)
     counts, ways = [0, 1, TRAINERS], [None, signal.SIGSTOP, signal.SIGKILL]
     spent: dict[int, list[float]] = {count: [] for count in counts}
     took: dict[str, list[float]] = {"nobody": [], "SIGSTOP": [], "SIGKILL": []}
-    for number in range(rounds):
+    for number in range(options.rounds):
         for count in counts if number % 2 == 0 else reversed(counts):
             cpu_s, wall_s = feed(count)
             spent[count].append(cpu_s)
@@ -178,10 +175,10 @@ def main() -> None:
     report(
         "pool",
         options,
-        samples=samples,
+        samples=options.samples,
         trainers=TRAINERS,
         cpu_us_per_image={
-            name: 1e6 * statistics.median(spent[count]) / samples
+            name: 1e6 * statistics.median(spent[count]) / options.samples
             for name, count in (("alone", 0), ("one_with_pool", 1), ("four_with_pool", TRAINERS))
         },
         four_of_one=statistics.median(four / one for four, one in zip(spent[TRAINERS], spent[1])),

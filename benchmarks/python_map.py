@@ -16,7 +16,7 @@ from typing import Any
 
 import data
 import stoker
-from measure import SEED, Comparison, Entry, Take, compare, make_parser, report, usable_cores
+from measure import SEED, BenchmarkParser, Comparison, Entry, Take, compare, report, usable_cores
 from ours import SIDE, image_pipeline, lead
 from peers.torch_functions import torch_images_mapped
 from workloads import augment, pixels, running, same
@@ -44,19 +44,15 @@ def stoker_files(folder: Path, batch: int, options: dict[str, Any]) -> Iterator[
 
 
 def parse() -> argparse.Namespace:
-    parser = make_parser(__doc__)
+    parser = BenchmarkParser(__doc__)
     data.add_arguments(parser)
     parser.add_argument("--parts", default=",".join(PARTS), help=f"which comparisons ({','.join(PARTS)})")
     parser.add_argument("--workers", type=int, default=2, help="processes, of torch's DataLoader too (2)")
-    parser.add_argument("--count", type=int, help="images in memory (512)")
-    parser.add_argument("--seconds", type=float, help="of a round (4)")
+    parser.amount("--count", 512, 32, "images in memory")
+    parser.amount("--seconds", 4.0, 0.05, "of a round")
     parser.add_argument("--peers", default="torch", help="'torch', or 'none'")
-    options = parser.parse_args()
-    options.batch = 16 if options.quick else 256
-    options.count = options.count or (32 if options.quick else 512)
-    options.seconds = options.seconds or (0.05 if options.quick else 4.0)
-    options.rounds = 1 if options.quick else options.rounds
-    return options
+    parser.amount("--batch", 256, 16, "images in a batch")
+    return parser.parse_args()
 
 
 def functions(options: argparse.Namespace) -> list[Entry]:
@@ -125,7 +121,6 @@ def targets(found: dict[str, Any], workers: int) -> dict[str, tuple[float, float
 def main() -> None:
     options = parse()
     folder = data.images_of(options)
-    data.warm(data.paths_of(folder))
     parts = options.parts.split(",")
     found: dict[str, Any] = {}
     if "functions" in parts:

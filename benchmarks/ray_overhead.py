@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 import data
-from measure import Entry, Take, compare, endless, make_parser, note, pull, ratio, report, usable_cores
+from measure import BenchmarkParser, Entry, Take, compare, endless, note, pull, ratio, report, usable_cores
 from meters import PIPELINES
 from ours import lead
 
@@ -75,21 +75,16 @@ def empty_tasks(executor: str, workers: int, count: int) -> dict[str, float]:
 
 
 def parse() -> argparse.Namespace:
-    parser = make_parser(__doc__, rounds=7)
+    parser = BenchmarkParser(__doc__, rounds=7)
     data.add_arguments(parser)
-    parser.add_argument("--seconds", type=float, help="of a round (2)")
-    parser.add_argument("--workers", type=int, help="worker processes, and actors (the cores of this machine)")
-    options = parser.parse_args()
-    options.seconds = options.seconds or (0.1 if options.quick else 2.0)
-    options.rounds = 1 if options.quick else options.rounds
-    options.workers = options.workers or (1 if options.quick else usable_cores())
-    return options
+    parser.amount("--seconds", 2.0, 0.1, "of a round")
+    parser.amount("--workers", usable_cores(), 1, "worker processes, and actors")
+    return parser.parse_args()
 
 
 def main() -> None:
     options = parse()
     folder = data.images_of(options)
-    data.warm(data.paths_of(folder))
     found: dict[str, Any] = {}
     for name in MEASURED[:1] if options.quick else MEASURED:
         note(f"---- {name}")

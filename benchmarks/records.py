@@ -22,7 +22,7 @@ from typing import Any
 import data
 import shards
 import stoker
-from measure import SEED, Comparison, Entry, Take, compare, make_parser, median, missing_of, note, ratio, report, usable_cores
+from measure import SEED, BenchmarkParser, Comparison, Entry, Take, compare, median, missing_of, note, ratio, report, usable_cores
 from ours import AHEAD_BYTES
 from peers.lmdb_records import WAITING, lmdb_get, lmdb_getmulti
 from peers.tensorflow_data import READING, tf_tfrecord
@@ -58,22 +58,18 @@ def _open(kind: str, folder: Path) -> tuple[stoker.Pipeline, str]:
 
 
 def parse() -> argparse.Namespace:
-    parser = make_parser(__doc__)
+    parser = BenchmarkParser(__doc__)
     data.add_arguments(parser)
     parser.add_argument("--sizes", default=",".join(SIZES), help="which samples (default: both)")
     parser.add_argument("--formats", default=",".join(shards.FORMATS), help="which formats (default: all)")
-    parser.add_argument("--batch", type=int, help="samples in a batch (256)")
+    parser.amount("--batch", 256, 16, "samples in a batch")
     parser.add_argument("--megabytes", type=float, help="of samples in each format (400; 200 of the small ones)")
-    parser.add_argument("--seconds", type=float, help="of a round of one contestant (1.5)")
+    parser.amount("--seconds", 1.5, 0.02, "of a round of one contestant")
     parser.add_argument(
         "--folder", type=Path, metavar="DIR", help="where shards are written for the time being (default: $TMPDIR)"
     )
     parser.add_argument("--peers", help="'none': Stoker alone (default: all that are installed)")
-    options = parser.parse_args()
-    options.batch = options.batch or (16 if options.quick else 256)
-    options.seconds = options.seconds or (0.02 if options.quick else 1.5)
-    options.rounds = min(options.rounds, 2) if options.quick else options.rounds
-    return options
+    return parser.parse_args()
 
 
 def megabytes(options: argparse.Namespace, size: str) -> float:

@@ -41,7 +41,7 @@ import data
 import shards
 import stoker
 from clients import compare_clients
-from measure import SEED, Comparison, Entry, available, compare, make_parser, median, note, ratio, report, usable_cores
+from measure import SEED, BenchmarkParser, Comparison, Entry, available, compare, median, note, ratio, report, usable_cores
 from ours import OPS
 from s3_server import look_for_s3_at, serving_s3
 from slow_server import BUCKET, ask_stats, serving
@@ -164,13 +164,13 @@ def downloads(urls: list[str], images: int, server: str) -> Iterator[Any]:
 
 
 def parse() -> argparse.Namespace:
-    parser = make_parser(__doc__)
+    parser = BenchmarkParser(__doc__)
     data.add_arguments(parser)
-    parser.add_argument("--samples", type=int, help="images in an epoch, repeated from those there are (4,000)")
+    parser.amount("--samples", 4_000, 64, "images in an epoch, repeated from those there are")
     parser.add_argument(
         "--shards", type=int, default=16, help="files they are packed into (16); moto reads all of one for each part of it"
     )
-    parser.add_argument("--batch", type=int, help="images in a batch (256)")
+    parser.amount("--batch", 256, 32, "images in a batch")
     parser.add_argument("--latency", type=float, default=20, metavar="MS", help="milliseconds before every answer (20)")
     parser.add_argument("--orders", default=",".join(ORDERS), help="which shuffles (default: both)")
     parser.add_argument("--part", choices=["all", "client", "epochs"], default="all", help="what to measure (default: all)")
@@ -178,11 +178,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--caches", default=",".join(CACHES), help="with which caches (default: all)")
     parser.add_argument("--loader-cores", type=int, metavar="N", help="keep loaders to N cores, servers to the others")
     parser.add_argument("--server-processes", type=int, default=1, metavar="N", help="that serve at one address (1)")
-    options = parser.parse_args()
-    options.samples = options.samples or (64 if options.quick else 4_000)
-    options.batch = options.batch or (32 if options.quick else 256)
-    options.rounds = min(options.rounds, 2) if options.quick else options.rounds
-    return options
+    return parser.parse_args()
 
 
 def write(options: argparse.Namespace, folder: Path) -> int:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import data
-from measure import SEED, Entry, Take, compare, endless, make_parser, pull, report
+from measure import SEED, BenchmarkParser, Entry, Take, compare, endless, pull, report
 from peers.tensorflow_service import tf_service
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ def raw(rows: int) -> Iterator[Take]:
 
 
 def parse() -> argparse.Namespace:
-    parser = make_parser(__doc__)
+    parser = BenchmarkParser(__doc__)
     data.add_arguments(parser)
     parser.add_argument(
         "--peers", default="tf-service", help="'none': Stoker and pyzmq alone (default: tf-service, if installed)"
@@ -151,9 +151,7 @@ def main() -> None:
     if options.send_to:
         send_raw(options.send_to)
     where, rows = str(data.images_of(options)), 256 if options.quick else 2048
-    data.warm(data.paths_of(Path(where)))
     batches, copied = (3, 20) if options.quick else (30, 200)
-    rounds = 2 if options.quick else options.rounds
 
     def entries(name: str, count: int) -> list[Entry]:
         made = [
@@ -165,8 +163,8 @@ def main() -> None:
             made.append(Entry("tf-service", tf_service, (name, where, BATCH, WORKERS), count, 16, ("tensorflow",)))
         return made
 
-    decoded = compare(entries("crops", batches), rounds)
-    handed = compare([*entries("copies", copied), Entry("raw-pyzmq", raw, (rows,), copied, 8, ("zmq",))], rounds)
+    decoded = compare(entries("crops", batches), options.rounds)
+    handed = compare([*entries("copies", copied), Entry("raw-pyzmq", raw, (rows,), copied, 8, ("zmq",))], options.rounds)
     report(
         "remote_workers",
         options,

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import data
-from measure import Comparison, Entry, Take, compare, make_parser, note, ratio, report, usable_cores
+from measure import BenchmarkParser, Comparison, Entry, Take, compare, note, ratio, report, usable_cores
 from ours import kernel_alone, lead, pack_indexed, stoker_images, stoker_tar
 
 #: how a contestant is made, and what it reads
@@ -24,17 +24,13 @@ Source = tuple[Callable[..., AbstractContextManager[Take]], Any]
 
 
 def parse() -> argparse.Namespace:
-    parser = make_parser(__doc__)
+    parser = BenchmarkParser(__doc__)
     data.add_arguments(parser)
     parser.add_argument("--threads", default="1,2,4,8,16", help="numbers of threads; those beyond the usable cores are left out")
-    parser.add_argument("--batch", type=int, help="images in a batch (256)")
-    parser.add_argument("--batches", type=int, help="batches in a round, for each thread (4)")
+    parser.amount("--batch", 256, 32, "images in a batch")
+    parser.amount("--batches", 4, 1, "batches in a round, for each thread")
     parser.add_argument("--from", dest="source", choices=("files", "tar"), default="files", help="tar: from shards too (files)")
-    options = parser.parse_args()
-    options.batch = options.batch or (32 if options.quick else 256)
-    options.batches = options.batches or (1 if options.quick else 4)
-    options.rounds = min(options.rounds, 2) if options.quick else options.rounds
-    return options
+    return parser.parse_args()
 
 
 def sources(folder: Path, shards: str | None = None) -> dict[str, Source]:
@@ -82,7 +78,6 @@ def main() -> None:
     options = parse()
     folder = data.images_of(options)
     paths = data.paths_of(folder)
-    data.warm(paths)
     counts = usable(options.threads)
     note(f"{len(paths)} files, threads {counts} of {usable_cores()} cores")
     with tempfile.TemporaryDirectory() as packed:

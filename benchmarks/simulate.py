@@ -23,7 +23,7 @@ from typing import Any
 
 import data
 import stoker
-from measure import make_parser, median, note, ratio, report, usable_cores
+from measure import BenchmarkParser, median, note, ratio, report, usable_cores
 from ours import SIDE, image_pipeline
 
 #: rows of a task
@@ -226,7 +226,7 @@ def cluster(cost: Cost, gpus: int, options: argparse.Namespace) -> dict[str, Any
 
 
 def parse() -> argparse.Namespace:
-    parser = make_parser(__doc__, rounds=3)
+    parser = BenchmarkParser(__doc__, rounds=3)
     data.add_arguments(parser)
     parser.add_argument("--cost", type=float, help="microseconds of a core for a sample (measured); then nothing is measured")
     parser.add_argument("--stored", type=float, default=110_000, help="with --cost: bytes of a sample in storage (110,000)")
@@ -242,13 +242,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--memory", type=float, default=2, help="GB of rows under way for each trainer machine (2)")
     parser.add_argument("--kinds", default="threads,processes", help="kinds of workers to check with (threads,processes)")
     parser.add_argument("--workers", type=int, default=4, help="the most workers to check with (4)")
-    parser.add_argument("--batch", type=int, help="images in a batch (128)")
-    parser.add_argument("--batches", type=int, help="batches of a measured run (16)")
-    options = parser.parse_args()
-    options.batch = options.batch or (32 if options.quick else 128)
-    options.batches = options.batches or (4 if options.quick else 16)
-    options.rounds = 1 if options.quick else options.rounds
-    return options
+    parser.amount("--batch", 128, 32, "images in a batch")
+    parser.amount("--batches", 16, 4, "batches of a measured run")
+    return parser.parse_args()
 
 
 def main() -> None:

@@ -19,7 +19,7 @@ import numpy as np
 
 import data
 import stoker
-from measure import SEED, endless, make_parser, note, report
+from measure import SEED, BenchmarkParser, endless, note, report
 from order import resident
 from stoker.image import HorizontalFlip, RandomResizedCrop
 
@@ -29,15 +29,11 @@ STEADY = 0.6
 
 
 def parse() -> argparse.Namespace:
-    parser = make_parser(__doc__, rounds=1)
-    parser.add_argument("--iterations", type=int, help="batches of records (200,000)")
-    parser.add_argument("--image-iterations", type=int, help="batches of images (2,000)")
-    parser.add_argument("--keep", type=int, help="batches that are kept and checked (1,000)")
-    options = parser.parse_args()
-    options.iterations = options.iterations or (2_000 if options.quick else 200_000)
-    options.image_iterations = options.image_iterations or (100 if options.quick else 2_000)
-    options.keep = options.keep or (100 if options.quick else 1_000)
-    return options
+    parser = BenchmarkParser(__doc__, rounds=1)
+    parser.amount("--iterations", 200_000, 2_000, "batches of records")
+    parser.amount("--image-iterations", 2_000, 100, "batches of images")
+    parser.amount("--keep", 1_000, 100, "batches that are kept and checked")
+    return parser.parse_args()
 
 
 def tiny_records() -> stoker.Pipeline:

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import stoker
-from measure import SEED, available, make_parser, median, note, report, usable_cores
+from measure import SEED, BenchmarkParser, available, median, note, report, usable_cores
 
 BATCH, SLOW_SHARE, SLOW_TIMES = 64, 0.01, 100
 #: of an image that comes out
@@ -138,13 +138,12 @@ def measure(kind: str, options: argparse.Namespace, peers: dict[str, Callable[..
 
 
 def main() -> None:
-    parser = make_parser(__doc__, rounds=3)
+    parser = BenchmarkParser(__doc__, rounds=3)
     parser.add_argument("--kinds", default="sleeping,computing", help="which (sleeping,computing)")
     parser.add_argument("--peers", default="torch", help="which beside stoker (torch, none)")
-    parser.add_argument("--samples", type=int, help="of an epoch (8192)")
+    parser.amount("--samples", 8192, 512, "of an epoch")
     options = parser.parse_args()
-    options.samples = options.samples or (512 if options.quick else 8192)
-    options.rounds, options.epochs = 1 if options.quick else options.rounds, 1 if options.quick else 2
+    options.epochs = 1 if options.quick else 2
     peers: dict[str, Callable[..., Any]] = {"stoker": with_stoker}
     if options.peers == "torch" and available("torch", ("torch",)):
         peers["torch"] = with_torch

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import data
-from measure import PeakMemory, make_parser, median, note, report, usable_cores
+from measure import BenchmarkParser, PeakMemory, median, note, report, usable_cores
 
 STOKER = (sys.executable, "-m", "stoker.cli.main")
 #: samples that a shell command is run on: starting a shell is most of the work
@@ -65,19 +65,15 @@ class Failed(Exception):
 
 
 def parse() -> argparse.Namespace:
-    parser = make_parser(__doc__, rounds=3)
+    parser = BenchmarkParser(__doc__, rounds=3)
     data.add_arguments(parser)
-    parser.add_argument("--samples", type=int, help="images, repeated from those there are (20,000)")
-    parser.add_argument("--shards", type=int, help="shards to pack them into (20)")
+    parser.amount("--samples", 20_000, 64, "images, repeated from those there are")
+    parser.amount("--shards", 20, 4, "shards to pack them into")
     parser.add_argument("--only", help="which commands, by name (default: all)")
     parser.add_argument(
         "--folder", type=Path, metavar="DIR", help="where files are written for the time being (default: $TMPDIR)"
     )
-    options = parser.parse_args()
-    options.samples = options.samples or (64 if options.quick else 20_000)
-    options.shards = options.shards or (4 if options.quick else 20)
-    options.rounds = 1 if options.quick else options.rounds
-    return options
+    return parser.parse_args()
 
 
 # ---- running -----------------------------------------------------------------------------------------------------------------
@@ -318,7 +314,6 @@ def restarts(ground: Ground, table: Table, log: Path) -> dict[str, Any]:
 def main() -> None:
     options = parse()
     paths = data.paths_of(data.images_of(options))
-    data.warm(paths)
     with tempfile.TemporaryDirectory(dir=options.folder) as name:
         folder = Path(name)
         ground = Ground(folder, paths, options.samples, options.shards)

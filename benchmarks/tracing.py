@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 import data
-from measure import Entry, Take, compare, endless, make_parser, note, pull, ratio, report
+from measure import BenchmarkParser, Entry, Take, compare, endless, note, pull, ratio, report
 from meters import PIPELINES
 from ours import lead
 
@@ -91,13 +91,10 @@ def cores_compared(name: str, folder: Path, rounds: int, batches: int) -> dict[s
 
 
 def parse() -> argparse.Namespace:
-    parser = make_parser(__doc__, rounds=11)
+    parser = BenchmarkParser(__doc__, rounds=11)
     data.add_arguments(parser)
-    parser.add_argument("--seconds", type=float, help="of a round (1)")
-    options = parser.parse_args()
-    options.seconds = options.seconds or (0.05 if options.quick else 1.0)
-    options.rounds = 1 if options.quick else options.rounds
-    return options
+    parser.amount("--seconds", 1.0, 0.05, "of a round")
+    return parser.parse_args()
 
 
 def main() -> None:
@@ -108,7 +105,6 @@ def main() -> None:
     for kind, suffix in (("plain", ".json"), ("packed", ".json.gz")):
         note(f"---- {count:,} spans, {kind}")
         spans[kind] = write_spans(count, suffix)
-    data.warm(data.paths_of(folder))
     found: dict[str, Any] = {}
     for name in MEASURED[:1] if options.quick else MEASURED:
         note(f"---- {name}")

@@ -23,7 +23,7 @@ from zlib import crc32
 import data
 import scaling
 import stoker
-from measure import SEED, available, compare, make_parser, median, note, ratio, report, usable_cores
+from measure import SEED, BenchmarkParser, available, compare, median, note, ratio, report, usable_cores
 from ours import CLASSES, OPS, SIDE, pack_indexed
 
 MODELS = "resnet18,resnet50"
@@ -34,28 +34,23 @@ ASKED = {"resnet18": 0.95}
 
 
 def parse() -> argparse.Namespace:
-    parser = make_parser(__doc__, rounds=3)
+    parser = BenchmarkParser(__doc__, rounds=3)
     data.add_arguments(parser)
     parser.add_argument("--models", help=f"which to train, or 'none' ({MODELS}; with --quick, the first)")
     parser.add_argument("--sources", default="files,indexed", help="what to read (files,indexed)")
     parser.add_argument("--executors", default="default", help="who works: default, threads=N, processes=N, feeder (default)")
-    parser.add_argument("--batch", type=int, help="images in a batch (256)")
-    parser.add_argument("--steps", type=int, help="batches that are timed in a round (60)")
-    parser.add_argument("--warm-up", type=int, help="batches before the clock starts, in every round (20)")
-    parser.add_argument("--settle-s", type=float, help="and at least so many seconds, because workers may still be starting (4)")
+    parser.amount("--batch", 256, 8, "images in a batch")
+    parser.amount("--steps", 60, 1, "batches that are timed in a round")
+    parser.amount("--warm-up", 20, 1, "batches before the clock starts, in every round")
+    parser.amount("--settle-s", 4.0, 0.0, "and at least so many seconds, because workers may still be starting")
     parser.add_argument("--ahead", type=int, help="batches that the loader prepares ahead (default: its own choice)")
     parser.add_argument("--device", help="where to train (default: cuda; with --quick, the CPU where there is no GPU)")
     parser.add_argument("--compile", action="store_true", help="torch.compile the model")
     parser.add_argument("--scaling", action="store_true", help="first, images/s without training at several numbers of threads")
     parser.add_argument("--scaling-threads", default="1,2,4,8,16", help="which (1,2,4,8,16)")
     options = parser.parse_args()
-    options.settle_s = (0.0 if options.quick else 4.0) if options.settle_s is None else options.settle_s
     options.models = options.models or (MODELS.split(",")[0] if options.quick else MODELS)
-    options.batch = options.batch or (8 if options.quick else 256)
-    options.steps = options.steps or (1 if options.quick else 60)
-    options.warm_up = options.warm_up or (1 if options.quick else 20)
     options.width = 16 if options.quick else 64  # channels of the first stage; with 8, torch 2.13 crashes on the CPU
-    options.rounds = 1 if options.quick else options.rounds
     return options
 
 
@@ -246,7 +241,6 @@ def main() -> None:
     options.device = choose_device(options)
     folder = data.images_of(options)
     paths = data.paths_of(folder)
-    data.warm(paths)
     note(f"{len(paths)} files, executors {options.executors}, device {options.device}")
     figures: dict[str, Any] = {"delivered": {}, "models": {}}
     with tempfile.TemporaryDirectory() as packed:

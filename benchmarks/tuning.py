@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import data
-from measure import Comparison, Entry, compare, make_parser, note, ratio, report, usable_cores
+from measure import BenchmarkParser, Comparison, Entry, compare, note, ratio, report, usable_cores
 from ours import pack
 from slow_server import serving
 from workloads import AHEAD, GIVEN, PIPELINES, fed
@@ -50,18 +50,14 @@ def ready(name: str, choice: str, options: argparse.Namespace) -> int:
 
 
 def parse() -> argparse.Namespace:
-    parser = make_parser(__doc__)
+    parser = BenchmarkParser(__doc__)
     data.add_arguments(parser)
     parser.add_argument("--pipelines", default=",".join(FIVE), help=f"which of {', '.join(PIPELINES)} (the five)")
     parser.add_argument("--choices", default=",".join(choices()), help=f"which beside auto ({','.join(choices())})")
-    parser.add_argument("--seconds", type=float, help="of a round (3)")
-    parser.add_argument("--first", type=int, help=f"batches before anything is measured ({FIRST})")
+    parser.amount("--seconds", 3.0, 0.05, "of a round")
+    parser.amount("--first", FIRST, 2, "batches before anything is measured")
     parser.add_argument("--latency", type=float, default=20, metavar="MS", help="milliseconds before every answer (20)")
-    options = parser.parse_args()
-    options.seconds = options.seconds or (0.05 if options.quick else 3.0)
-    options.first = options.first or (2 if options.quick else FIRST)
-    options.rounds = 1 if options.quick else options.rounds
-    return options
+    return parser.parse_args()
 
 
 def figures(result: Comparison) -> dict[str, Any]:
@@ -82,7 +78,6 @@ def shards_on_a_server(folder: Path, latency_s: float, stack: ExitStack) -> str:
 def main() -> None:
     options = parse()
     folder = data.images_of(options)
-    data.warm(data.paths_of(folder))
     wanted, names = {"auto", *options.choices.split(",")}, options.pipelines.split(",")
     found: dict[str, Any] = {}
     with ExitStack() as stack:

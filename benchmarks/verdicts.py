@@ -22,7 +22,7 @@ import numpy as np
 
 import data
 import stoker
-from measure import SEED, make_parser, median, note, report, usable_cores
+from measure import SEED, BenchmarkParser, median, note, report, usable_cores
 from ours import OPS, image_pipeline, pack
 from slow_server import serving
 from stoker.device import OUTPUTS
@@ -289,14 +289,11 @@ def served(folder: Path, plants: list[str]) -> Iterator[dict[str, str]]:
 
 
 def parse() -> argparse.Namespace:
-    parser = make_parser(__doc__, rounds=3)
+    parser = BenchmarkParser(__doc__, rounds=3)
     data.add_arguments(parser)
     parser.add_argument("--plants", default=",".join(PLANTS), help=f"which ({', '.join(PLANTS)})")
-    parser.add_argument("--seconds", type=float, help="of a run (4)")
-    options = parser.parse_args()
-    options.seconds = options.seconds or (0.3 if options.quick else 4.0)
-    options.rounds = 1 if options.quick else options.rounds
-    return options
+    parser.amount("--seconds", 4.0, 0.3, "of a run")
+    return parser.parse_args()
 
 
 def measure(name: str, folder: Path, servers: dict[str, str], options: argparse.Namespace) -> dict[str, Any]:
@@ -321,7 +318,6 @@ def measure(name: str, folder: Path, servers: dict[str, str], options: argparse.
 def main() -> None:
     options = parse()
     folder = data.images_of(options)
-    data.warm(data.paths_of(folder))
     plants = options.plants.split(",")
     with served(folder, plants) as servers:
         found = {name: measure(name, folder, servers, options) for name in plants}

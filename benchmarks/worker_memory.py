@@ -15,7 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from measure import available, make_parser, median, note, report
+from measure import BenchmarkParser, available, median, note, report
 
 BEFORE = """
 import json, os, sys
@@ -68,13 +68,10 @@ FILES = 1000
 
 
 def parse() -> argparse.Namespace:
-    parser = make_parser(__doc__, rounds=3)
-    parser.add_argument("--samples", type=int, default=1_000_000, help="paths in the list (1,000,000)")
+    parser = BenchmarkParser(__doc__, rounds=3)
+    parser.amount("--samples", 1_000_000, 2000, "paths in the list")
     parser.add_argument("--peers", default="torch", help="'torch', or 'none'")
-    options = parser.parse_args()
-    if options.quick:
-        options.rounds, options.samples = 1, min(options.samples, 2000)
-    return options
+    return parser.parse_args()
 
 
 def make_files(root: Path, samples: int) -> None:

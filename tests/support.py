@@ -6,7 +6,9 @@ import io
 import pickle
 import sys
 import threading
-from typing import Any
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +18,22 @@ from stoker.source.chunk import Column
 from stoker.source.source import Rows, Source
 from stoker.storage.scratch import Scratch
 
+_T = TypeVar("_T")
+
+#: how long a test waits for what comes soon on an idle machine
+DEADLINE_S = 60.0
+
 #: False in a free-threaded Python, which frees memory at other times
 GIL = bool(getattr(sys, "_is_gil_enabled", lambda: True)())
+
+
+def until(happens: Callable[[], _T], name: str = "it", within_s: float = DEADLINE_S) -> _T:
+    """Wait for something, and return it; fails where it does not come."""
+    deadline = time.monotonic() + within_s
+    while not (found := happens()):
+        assert time.monotonic() < deadline, f"waited {within_s} s for {name}"
+        time.sleep(0.005)
+    return found
 
 
 class Passing:

@@ -29,14 +29,6 @@ enum { SMALL_PIXELS = 1 << 12, LARGE_PIXELS = 1 << 16, MOST_SIDE = 48 };
 /* What SEEKING % 4 asks for. */
 enum { SEEK_NOTHING, SEEK_MADE, SEEK_DAMAGED, SEEK_ANY };
 
-#define EXPECT(what)                                                     \
-  do {                                                                   \
-    if (!(what)) {                                                       \
-      fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #what); \
-      abort();                                                           \
-    }                                                                    \
-  } while (0)
-
 typedef struct {
   const uint8_t *options;
   jpeg image; /* copies of exactly their length, for the address sanitizer */
@@ -109,11 +101,11 @@ static stk_row decode_crop(const question *q, stk_decoder *decoder, const jpeg *
   const int64_t start = 0;
   const stk_spans spans = {seek ? seek->data : NULL, seek ? seek->length : 0, &start, seek ? &seek->length : NULL};
   stk_row row;
-  EXPECT(render_one(decoder, &q->program, q->image.data, q->image.length, seek ? &spans : NULL, q->box, 0, 3, q->width, q->height,
-                    out, &row) == STK_OK);
-  EXPECT(row.status == STK_OK || (row.status >= STK_EMPTY && row.status <= STK_GEOMETRY));
-  EXPECT(row.status == STK_OK || (row.message[0] && memchr(row.message, 0, sizeof row.message)));
-  EXPECT(row.where >= -1 && row.where <= q->image.length && row.warnings >= 0);
+  MUST(render_one(decoder, &q->program, q->image.data, q->image.length, seek ? &spans : NULL, q->box, 0, 3, q->width, q->height,
+                  out, &row) == STK_OK);
+  MUST(row.status == STK_OK || (row.status >= STK_EMPTY && row.status <= STK_GEOMETRY));
+  MUST(row.status == STK_OK || (row.message[0] && memchr(row.message, 0, sizeof row.message)));
+  MUST(row.where >= -1 && row.where <= q->image.length && row.warnings >= 0);
   return row;
 }
 
@@ -130,13 +122,13 @@ static jpeg make_seek(const question *q, stk_decoder *decoder) {
   int64_t needed = 0, size = 0;
   stk_row row;
   const stk_status status = stk_seek_make(decoder, &q->program, q->image.data, q->image.length, step, NULL, 0, &needed, &row);
-  EXPECT(status == STK_SHORT || (status == STK_OK && row.status != STK_OK && needed == 0 && row.message[0]));
+  MUST(status == STK_SHORT || (status == STK_OK && row.status != STK_OK && needed == 0 && row.message[0]));
   if (status != STK_SHORT) return made;
-  EXPECT(needed > 0 && needed < 64 * q->image.length + 4 * LARGE_PIXELS);
+  MUST(needed > 0 && needed < 64 * q->image.length + 4 * LARGE_PIXELS);
   made = (jpeg){malloc((size_t)needed), needed};
-  EXPECT(stk_seek_make(decoder, &q->program, q->image.data, q->image.length, step, made.data, needed, &size, &row) == STK_OK);
-  EXPECT(row.status == STK_OK && size == needed);
-  EXPECT(stk_seek_check(q->image.data, q->image.length, made.data, size) == STK_OK);
+  MUST(stk_seek_make(decoder, &q->program, q->image.data, q->image.length, step, made.data, needed, &size, &row) == STK_OK);
+  MUST(row.status == STK_OK && size == needed);
+  MUST(stk_seek_check(q->image.data, q->image.length, made.data, size) == STK_OK);
   return made;
 }
 
@@ -154,15 +146,15 @@ static void try_index(const question *q, stk_decoder *decoder, const stk_row *pl
   if (mode == SEEK_DAMAGED) damage_seek(&seek, &q->seek);
   if (seek.data) {
     uint8_t *out = malloc((size_t)output_bytes(q));
-    EXPECT(out);
+    MUST(out);
     const stk_status fits = stk_seek_check(q->image.data, q->image.length, seek.data, seek.length);
-    EXPECT(fits == STK_OK || fits == STK_CORRUPT);
+    MUST(fits == STK_OK || fits == STK_CORRUPT);
     const stk_row row = decode_crop(q, decoder, &seek, out);
     const int exactly = mode == SEEK_MADE || row.seek != STK_SEEK_USED;
     /* A strict decode with an index does not see what is wrong in the parts it leaps over; it was whole when the index was made.
      */
-    if (exactly && plain->status == STK_OK) EXPECT(row.status == STK_OK && memcmp(out, expected, (size_t)output_bytes(q)) == 0);
-    if (row.seek != STK_SEEK_USED) EXPECT(same_outcome(plain, &row));
+    if (exactly && plain->status == STK_OK) MUST(row.status == STK_OK && memcmp(out, expected, (size_t)output_bytes(q)) == 0);
+    if (row.seek != STK_SEEK_USED) MUST(same_outcome(plain, &row));
     free(out);
   }
   free(seek.data);
@@ -185,7 +177,7 @@ static void try_shrunk(const question *q, stk_decoder *decoder) {
   if (!told.failed && told.warnings == 0 && told.tame) {
     const char *differ = planes_differ(&own, &expected);
     if (differ) fprintf(stderr, "at 1/%d: %s\n", shrink, differ);
-    EXPECT(!differ);
+    MUST(!differ);
   }
   planes_free(&own);
   planes_free(&expected);
@@ -196,14 +188,14 @@ static void try_crop(question *q, stk_decoder *old, int lenient) {
   const size_t size = (size_t)output_bytes(q);
   uint8_t *first = malloc(size), *second = malloc(size);
   stk_decoder *new = stk_decoder_new();
-  EXPECT(first && second && new);
+  MUST(first && second && new);
   q->program.lenient = lenient;
   stk_simd(q->options[LEVEL] % 3);
   const stk_row row = decode_crop(q, old, NULL, first);
   stk_simd(0);
   const stk_row again = decode_crop(q, new, NULL, second);
-  EXPECT(same_outcome(&row, &again));
-  EXPECT(row.status != STK_OK || memcmp(first, second, size) == 0);
+  MUST(same_outcome(&row, &again));
+  MUST(row.status != STK_OK || memcmp(first, second, size) == 0);
   stk_simd(q->options[LEVEL] % 3);
   try_index(q, old, &row, first);
   stk_decoder_free(new);
@@ -230,14 +222,14 @@ static void try_part(const question *q, stk_decoder *decoder) {
   part.box[0] = (float)y0, part.box[1] = (float)x0, part.box[2] = (float)(y0 + part.height),
   part.box[3] = (float)(x0 + part.width);
   uint8_t *all = malloc((size_t)output_bytes(&whole)), *some = malloc((size_t)output_bytes(&part));
-  EXPECT(all && some);
+  MUST(all && some);
   part.program.lenient = 0;
   const stk_row strict = decode_crop(&part, decoder, NULL, some), kept = decode_crop(&whole, decoder, NULL, all);
   if (strict.status == STK_OK && strict.decoder == STK_OWN) {
     const size_t line = (size_t)(part.width * part.program.channels);
-    EXPECT(kept.status == STK_OK && kept.decoder == STK_OWN);
+    MUST(kept.status == STK_OK && kept.decoder == STK_OWN);
     for (int32_t y = 0; y < part.height; y++) {
-      EXPECT(memcmp(some + line * (size_t)y, all + ((int64_t)(y0 + y) * info.width + x0) * part.program.channels, line) == 0);
+      MUST(memcmp(some + line * (size_t)y, all + ((int64_t)(y0 + y) * info.width + x0) * part.program.channels, line) == 0);
     }
   }
   free(all);
@@ -253,7 +245,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size) {
   j.levels = 1u | 1u << input[LEVEL] % 3;
   const char *wrong = judge_bytes(&j, q.image.data, q.image.length, NULL);
   if (wrong) fprintf(stderr, "%s\n", wrong);
-  EXPECT(!wrong);
+  MUST(!wrong);
   stk_simd(input[LEVEL] % 3);
   if (input[LOOK] & SHRUNK) try_shrunk(&q, j.decoder);
   try_part(&q, j.decoder);

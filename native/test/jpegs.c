@@ -8,14 +8,6 @@
 
 #include "jpegs.h"
 
-#define CHECK_ALWAYS(what)                                               \
-  do {                                                                   \
-    if (!(what)) {                                                       \
-      fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #what); \
-      abort();                                                           \
-    }                                                                    \
-  } while (0)
-
 enum { SOI = 0xD8, EOI = 0xD9, SOS = 0xDA, DQT = 0xDB, DRI = 0xDD, DHT = 0xC4, APP0 = 0xE0, APP14 = 0xEE, COM = 0xFE };
 
 /* ---- recipes --------------------------------------------------------------------------------------------------------- */
@@ -274,7 +266,7 @@ static void write_blocks(j_compress_ptr c, const recipe *r, dice *d) {
 static void write_pixels(j_compress_ptr c, const recipe *r, dice *d) {
   jpeg_start_compress(c, TRUE);
   uint8_t *row = malloc((size_t)r->width * 3);
-  CHECK_ALWAYS(row);
+  MUST(row);
   for (int32_t y = 0; y < r->height; y++) {
     paint(row, r, y, d);
     jpeg_write_scanlines(c, &row, 1);
@@ -363,7 +355,7 @@ static void put(growing *g, const void *bytes, int64_t count) {
   if (g->length + count > g->capacity) {
     g->capacity = 2 * (g->length + count);
     g->bytes = realloc(g->bytes, (size_t)g->capacity);
-    CHECK_ALWAYS(g->bytes);
+    MUST(g->bytes);
   }
   memcpy(g->bytes + g->length, bytes, (size_t)count);
   g->length += count;
@@ -487,7 +479,7 @@ jpeg make_jpeg(const recipe *r) {
 
 jpeg copy_jpeg(const uint8_t *data, int64_t length) {
   jpeg copy = {malloc(length ? (size_t)length : 1), length};
-  CHECK_ALWAYS(copy.data);
+  MUST(copy.data);
   if (length) memcpy(copy.data, data, (size_t)length);
   return copy;
 }

@@ -8,6 +8,15 @@
 
 #include <stdint.h>
 
+/* Ends the program, for the fuzzer to see. */
+#define MUST(what)                                                       \
+  do {                                                                   \
+    if (!(what)) {                                                       \
+      fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #what); \
+      abort();                                                           \
+    }                                                                    \
+  } while (0)
+
 /* ---- dice: random numbers that are the same everywhere ------------------------------------------------------------------ */
 
 typedef struct {

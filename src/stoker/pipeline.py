@@ -7,7 +7,6 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -24,13 +23,13 @@ from .image.normalize import Normalize, ToFloat
 from .image.operation import Operation
 from .plan import nodes as n
 from .plan.columns import AnySource
-from .plan.deal import Deal, StepTurns, check_remainder
+from .plan.deal import check_remainder
 from .plan.field_effects import check_size
 from .plan.mix_pattern import pattern_of
 from .plan.nodes import Function
 from .plan.order import MAX_LENGTH, Order
 from .plan.plan import Plan, compile_plan, resolve_names
-from .plan.ranks import Rank, check_rank, one_of_several, rank_of
+from .plan.ranks import check_rank
 from .sizes import parse_bytes, short
 from .source.concat import ConcatSource
 from .source.paths import AnyPath, absolute, file_name
@@ -493,7 +492,7 @@ class Pipeline:
         With `pool`, the address of a `stoker serve`, or several, rows are made there, once for all trainers that need them. The
         threads here assemble batches, and make rows while no pool answers. `pool_keys` is a file made by `stoker keys --pool`.
         """
-        _warn_unsharded(self.plan)
+        running.warn_unsharded(self.plan)
         return running.Loader(
             self.plan,
             threads=threads,
@@ -519,7 +518,7 @@ class Pipeline:
 
     def __iter__(self) -> Iterator[Any]:
         """One epoch; iterating this very object again gives the next."""
-        _warn_unsharded(self.plan)
+        running.warn_unsharded(self.plan)
         return running.OneEpoch(self._next_epoch)
 
     def _next_epoch(self) -> Loader:
@@ -544,7 +543,7 @@ class Pipeline:
         """
         from .device.torch_dataset import torch_dataset
 
-        return torch_dataset(_WorkerPart(self), batches)
+        return torch_dataset(running.WorkerPart(self), batches)
 
     def keras_dataset(self, *, inputs: Fields = None, targets: Fields = None, weights: Fields = None, **loader: Any) -> Any:
         """A `keras.utils.PyDataset` for `model.fit`, with any backend; it has a loader, and takes its arguments.
@@ -584,7 +583,7 @@ class Pipeline:
                 "tf_dataset(): the first epoch has no batch, so the types of its tensors are unknown; use smaller batches, "
                 "or drop_last=False"
             )
-        shapes = running.known_shapes(plan, _WorkerPart(self).deal)
+        shapes = running.known_shapes(plan, running.WorkerPart(self).deal)
         return tf_dataset(make, first._asdict(), shapes, batches == "dict", sharded, None if skip else length)
 
     def __len__(self) -> int:
@@ -667,77 +666,6 @@ def _noting(seen: list[NamedSample]) -> Callable[[NamedSample], dict[str, int]]:
         return {"seen": len(seen)}
 
     return note
-
-
-class _WorkerPart:
-    """One torch worker's share of an epoch; a class, so that it can travel to a spawned process."""
-
-    def __init__(self, pipeline: Pipeline, carried: Rank | None = None) -> None:
-        self._pipeline, self._carried = pipeline, carried
-
-    def __call__(self, epoch: int, number: int, count: int, batches: str = "tuple", skip: int = 0, run: int = 1) -> Iterator[Any]:
-        plan, row = self._pipeline.plan, 0
-        if skip and skip % run == 0 and plan.counted:  # turns are counted from the row on
-            place = running.EpochSteps(plan, self.deal)
-            place.pass_over(number * run + skip * count)
-            row, number, skip = place.row, 0, 0
-        # A DataLoader worker is a process of its own and there are as many as the user wants: no threads inside.
-        with running.Loader(
-            plan,
-            executor="inline",
-            format="torch",
-            batches=batches,
-            epoch=epoch,
-            row=row,
-            once=True,
-            part=StepTurns(number, count, run),
-            carried=self._carried,
-        ) as loader:
-            yield from itertools.islice(loader, skip, None)
-
-    @property
-    def deal(self) -> Deal:
-        """How the ranks share batches."""
-        plan = self._pipeline.plan
-        rank = rank_of(plan.shard, self._carried)
-        return plan.deal(rank.rank, rank.world)
-
-    def __reduce__(self) -> Any:
-        # A spawned worker has no process group, so the rank of the process with the DataLoader goes along; a forked one has a
-        # copy of the group, and finds its rank as usual. "Alone" does not go along: a data set may also be sent to processes
-        # that become ranks later.
-        rank = rank_of(self._pipeline.plan.shard, self._carried)
-        return _WorkerPart, (self._pipeline, rank if rank.world > 1 else None)
-
-    def __len__(self) -> int:
-        with running.Loader(self._pipeline.plan, executor="inline", carried=self._carried) as loader:
-            return len(loader)
-
-    def warn_unsharded(self) -> None:
-        _warn_unsharded(self._pipeline.plan)
-
-    @property
-    def batched(self) -> bool:
-        return self._pipeline.plan.batch is not None
-
-    @property
-    def sharded(self) -> bool:
-        """Whether this process gets a share of the data only."""
-        return rank_of(self._pipeline.plan.shard, self._carried).world > 1
-
-
-def _warn_unsharded(plan: Plan) -> None:
-    if plan.shard is None and (told := one_of_several()):
-        _warn_once(
-            f"this process is {told}, but its pipeline has no shard(): every rank gets all samples; add .shard(), or "
-            ".shard(rank=0, world=1) if that is intended"
-        )
-
-
-@cache
-def _warn_once(text: str) -> None:
-    """Warn once in a process, however many loaders it makes."""
-    _log.warning(text)
 
 
 # ---- checks at the door ---------------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from stoker.cli import peers
 from stoker.cli.peers import PEERS, OpenCvImages, PeerWork, PillowImages, random_crop
 
 from ..storage.server import Server
+from ..support import until
 
 QUICK = ("--seconds", 0.1, "--size", 32, "--batch", 8, "--threads", 2)
 ALONE = (*QUICK, "--against", "none", "--strategies", "none")
@@ -70,10 +71,7 @@ def test_without_room_for_copies_the_source_is_measured_alone(
 def test_ctrl_c_removes_the_copies(start: Any, image_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     process = start("bench", image_folder, *QUICK[2:], "--seconds", 600, "--against", "none", "--strategies", "tar")
-    deadline = time.monotonic() + 60
-    while not list(tmp_path.glob("stoker-bench-*/*.tar")) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert list(tmp_path.glob("stoker-bench-*/*.tar"))
+    until(lambda: list(tmp_path.glob("stoker-bench-*/*.tar")))
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=60)
     assert process.returncode == 130

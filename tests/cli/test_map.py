@@ -22,6 +22,7 @@ from stoker.engine.executor import Task
 from stoker.engine.task_notes import TaskNote
 from stoker.errors import ConfigError
 
+from ..support import until
 from .tar.conftest import ENVIRONMENT, STOKER, keys_of, make_tar, read_tar, some_samples
 
 
@@ -255,13 +256,13 @@ def test_stopped_and_started_again_the_outputs_are_the_same(folder: Path, number
     words = [*STOKER, "map", "user_maps:slow", "in-{00..02}.tar", "out-{}.tar", "-j", "2"]
     environment = {**ENVIRONMENT, "PYTHONPATH": os.environ["PYTHONPATH"]}
     first = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
-    wait_until(lambda: (folder / "begun").exists() and (folder / "out-00.tar").exists())
+    until(lambda: (folder / "begun").exists() and (folder / "out-00.tar").exists())
     workers = children(first.pid)
     first.send_signal(number)
     out, err = first.communicate(timeout=30)
     assert first.returncode == (-9 if number == signal.SIGKILL else 128 + number)
     assert out == b"" and b"Traceback" not in err
-    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers))
+    until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers))
     assert list(outputs(folder)) == ["out-00.tar"]
     assert not leftovers(folder)
     (folder / "go").touch()
@@ -311,13 +312,6 @@ def test_what_stands_for_the_braces(folder: Path) -> None:
     assert pair_up("in-0?.tar", "o-{}.tar")[1] == ("in-01.tar", "o-01.tar") or pair_up("in-0?.tar", "o-{}.tar")[1][1] == "o-1.tar"
     with pytest.raises(ConfigError):
         pair_up("in-{00,00}.tar", "o-{}.tar")
-
-
-def wait_until(there: Any) -> None:
-    deadline = time.monotonic() + 40
-    while not there() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert there()
 
 
 def children(pid: int) -> list[int]:

@@ -10,7 +10,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from stoker.cli.pack import choose_dest
 from stoker.errors import ConfigError
 
 from ..conftest import CLASSES
-from ..support import image_bytes, jpeg_bytes
+from ..support import image_bytes, jpeg_bytes, until
 
 TOTAL = 24
 
@@ -127,12 +126,6 @@ def test_packed_shards_and_pipes_are_read_in_sequence(
 # ---- stopped and started again ----------------------------------------------------------------------------------------------
 
 
-def wait_for(ready: Callable[[], bool], process: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + 60
-    while not ready() and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.005)
-
-
 def test_killed_and_started_again_it_gives_the_same_bytes(
     stoker: Any, start: Callable[..., Any], photos: Path, tmp_path: Path
 ) -> None:
@@ -141,7 +134,7 @@ def test_killed_and_started_again_it_gives_the_same_bytes(
     killed = 0
     for more in (2, 8):
         process = start("pack", photos, tmp_path / "often", *options)
-        wait_for(lambda more=more: len(list((tmp_path / "often").glob("*.tar"))) >= more, process)
+        until(lambda more=more: len(list((tmp_path / "often").glob("*.tar"))) >= more or process.poll() is not None)
         process.kill()
         process.communicate()
         killed += process.returncode == -signal.SIGKILL
@@ -160,7 +153,7 @@ def test_interrupted_it_leaves_whole_shards_and_nothing_else(
     start: Callable[..., Any], photos: Path, tmp_path: Path, number: signal.Signals
 ) -> None:
     process = start("pack", photos, tmp_path / "out", "--max-samples", 4, "--resize-max", 300, "-j", 2)
-    wait_for(lambda: len(list((tmp_path / "out").glob("*.tar"))) >= 2, process)
+    until(lambda: len(list((tmp_path / "out").glob("*.tar"))) >= 2 or process.poll() is not None)
     process.send_signal(number)
     out, err = process.communicate(timeout=60)
     assert process.returncode == (130 if number == signal.SIGINT else 143), err

@@ -15,6 +15,7 @@ from stoker.cli import main
 from stoker.engine import signals
 
 from ..observe.test_report import data_of
+from ..support import until
 from .conftest import in_terminal
 
 
@@ -167,9 +168,7 @@ def train():
 
 def test_ctrl_c_stops_it_quietly(start: Any, module: Path) -> None:
     process = start("run", f"{module}:endless", "--limit", 10**9)
-    deadline = time.monotonic() + 60
-    while not module.with_suffix(".imported").exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
+    until(module.with_suffix(".imported").exists)
     time.sleep(0.3)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=20)
@@ -180,9 +179,7 @@ def test_ctrl_c_stops_it_quietly(start: Any, module: Path) -> None:
 def test_ctrl_c_leaves_figures_verdict_and_report(start: Any, module: Path, tmp_path: Path) -> None:
     trace, report = tmp_path / "trace.json", tmp_path / "report.html"
     process = start("run", f"{module}:endless", "--limit", 10**9, "--trace", trace, "--html", report)
-    deadline = time.monotonic() + 60
-    while (not trace.exists() or trace.stat().st_size < 20_000) and time.monotonic() < deadline:
-        time.sleep(0.05)
+    until(lambda: trace.exists() and trace.stat().st_size >= 20_000)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=20)
     assert process.returncode == 130 and "Traceback" not in err

@@ -15,6 +15,7 @@ import pytest
 
 from stoker.engine.signals import uninterrupted
 
+from ..support import until
 from .tar.conftest import ENVIRONMENT, STOKER, make_tar, some_samples
 
 
@@ -43,9 +44,7 @@ def test_a_signal_ends_a_command_that_it_did_not_wake(tmp_path: Path, number: in
         assert process.stdin is not None and process.stderr is not None
         process.stdin.write(data[: len(data) // 2])
         process.stdin.flush()
-        deadline = time.monotonic() + 60
-        while len(list(out.glob("x-*.tar.stk"))) < 4 and time.monotonic() < deadline:
-            time.sleep(0.01)
+        until(lambda: len(list(out.glob("x-*.tar.stk"))) >= 4)
         time.sleep(0.3)  # it reads the rest, and waits for more
         others = [int(name) for name in os.listdir(f"/proc/{process.pid}/task") if int(name) != process.pid]
         assert others

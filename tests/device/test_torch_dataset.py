@@ -94,9 +94,9 @@ def test_workers_share_runs_of_a_batch_through_a_data_set_of_the_users_own() -> 
 
 @pytest.mark.parametrize("kind", ["single", "single, filter", "single stream"])
 def test_workers_take_turns_at_runs_from_any_place_on(kind: str) -> None:
-    from stoker.pipeline import _WorkerPart
+    from stoker.loader import WorkerPart
 
-    part = _WorkerPart(SINGLES[kind]())
+    part = WorkerPart(SINGLES[kind]())
     samples = [rows(sample) for sample in part(0, 0, 1)]
     runs = [samples[at : at + 4] for at in range(0, len(samples), 4)]
     for number in range(3):
@@ -168,13 +168,13 @@ def test_a_dataset_that_has_travelled_counts_epochs_together_with_the_first() ->
 @pytest.mark.parametrize("n", [12, 13, 23])
 def test_ranks_with_workers_share_single_samples_as_promised(remainder: str, n: int) -> None:
     """Without processes: the parts a DataLoader's workers would ask for."""
-    from stoker.pipeline import _WorkerPart
+    from stoker.loader import WorkerPart
 
     for world in (1, 2, 3):
         for workers in (1, 2, 4):
             counts, every = [], []
             for rank in range(world):
-                part = _WorkerPart(numbers(n).shuffle(seed=1).shard(rank, world, remainder))
+                part = WorkerPart(numbers(n).shuffle(seed=1).shard(rank, world, remainder))
                 mine = [int(s["x"]) for number in range(workers) for s in part(0, number, workers)]
                 counts.append(len(mine))
                 every += mine
@@ -188,12 +188,12 @@ def test_ranks_with_workers_share_single_samples_as_promised(remainder: str, n: 
 
 @pytest.mark.parametrize("kind", ["shuffled", "filter", "flat_map", "stream"])
 def test_workers_share_batches_in_turn_whatever_their_number(kind: str) -> None:
-    from stoker.pipeline import _WorkerPart
+    from stoker.loader import WorkerPart
 
     pipeline = PIPELINES[kind](4)
     expected = [rows(batch) for batch in pipeline]
     for workers in (1, 2, 3, 5, 40):
-        part = _WorkerPart(pipeline)
+        part = WorkerPart(pipeline)
         shares = [[rows(batch) for batch in part(0, number, workers)] for number in range(workers)]
         assert shares == [expected[number::workers] for number in range(workers)]
 

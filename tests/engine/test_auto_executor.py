@@ -19,6 +19,7 @@ from stoker.engine.schedule import Window
 from stoker.engine.threads import ThreadExecutor
 from stoker.errors import ConfigError, WorkerError
 
+from ..support import until
 from .test_feed import Listed, Numbers, Scratch, take_all
 
 PLENTY_S = 30
@@ -107,10 +108,7 @@ def here(content: Any, scratch: Any) -> Any:
 def arrive(auto: AutoExecutor, setting: Setting) -> None:
     """Have a setting; what has to be started is started in the background."""
     auto.ask_for(setting)
-    deadline = time.monotonic() + PLENTY_S
-    while not auto.arrived():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
+    until(auto.arrived)
 
 
 def outcomes(channel: Channel[Any, Any], number: int) -> set[Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -16,6 +15,8 @@ from stoker.engine.executor import Task
 from stoker.engine.pump import Pump
 from stoker.engine.threads import ThreadExecutor
 from stoker.errors import ClosedError, ConfigError
+
+from ..support import until
 
 
 class Scratch:
@@ -153,10 +154,7 @@ def test_whether_a_thread_would_run_is_known() -> None:
     stop = threading.Event()
     sleeping = threading.Thread(target=stop.wait, args=(60,), daemon=True)
     sleeping.start()
-    deadline = time.monotonic() + 60
-    while daemons._wants_core(sleeping) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert not daemons._wants_core(sleeping)
+    until(lambda: not daemons._wants_core(sleeping))
     assert daemons._wants_core(threading.current_thread())
     stop.set()
     sleeping.join(60)

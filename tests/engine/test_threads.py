@@ -18,7 +18,7 @@ from stoker.engine.run_task import presentable
 from stoker.engine.threads import ThreadExecutor
 from stoker.errors import ConfigError, FunctionError
 
-from ..support import GIL
+from ..support import GIL, until
 
 
 class Scratch:
@@ -297,9 +297,7 @@ def test_stacks_name_every_worker_and_what_it_does() -> None:
     executor = ThreadExecutor(2, Scratch)
     try:
         executor.channel(sleeping_beauty).submit([Task(5, 1, "rows 3 to 7")])
-        deadline = time.monotonic() + 20
-        while "sleeping_beauty" not in (told := executor.stacks(str)) and time.monotonic() < deadline:
-            time.sleep(0.001)
+        told = until(lambda: "sleeping_beauty" in (told := executor.stacks(str)) and told)
         assert ", at rows 3 to 7:" in told and "waiting for work" in told
     finally:
         release.set()

@@ -17,6 +17,7 @@ from collections import Counter
 from pathlib import Path
 
 from ..loader.runs import ROOT, environment
+from ..support import until
 
 EXAMPLES = ROOT / "examples" / "frameworks"
 SAMPLES, EPOCHS, STOP = 48, 2, 4
@@ -117,10 +118,7 @@ def _meet(place: Path, world: int) -> None:
     """Wait until all processes are here: what the first of them has saved, all of them load."""
     place.mkdir(exist_ok=True)
     (place / str(os.getpid())).touch()
-    deadline = time.monotonic() + _DEADLINE_S
-    while len(list(place.iterdir())) < world:
-        assert time.monotonic() < deadline, "another process does not come"
-        time.sleep(0.01)
+    until(lambda: len(list(place.iterdir())) >= world, "the other processes", _DEADLINE_S)
 
 
 def _leave() -> None:

@@ -16,9 +16,10 @@ from PIL import Image
 
 from stoker.errors import KernelError
 from stoker.kernel.device_load import KERNELS, DeviceLoad, kernel_source
+from stoker.kernel.example_columns import BYTES, Parsing, Wanted
 from stoker.kernel.file_reads import Arena, Paths
 from stoker.kernel.native import Decoder, DecoderKind, Op, OpKind, Program, SeekUse, Spans, Status
-from stoker.kernel.records import BYTES, Parsing, RecordTable, Wanted, crc32c
+from stoker.kernel.records import RecordTable, crc32c
 from stoker.kernel.render import FileInput, Input, RecordInput, Renderer, SpanInput, StoredSeeks
 from stoker.pack.values.example import ExampleEncoder
 

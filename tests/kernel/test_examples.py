@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from stoker.errors import KernelError
-from stoker.kernel.records import (
+from stoker.kernel.example_columns import (
     BYTES,
     FLOAT,
     INT,
@@ -24,45 +24,34 @@ from stoker.kernel.records import (
     FeatureStat,
     Parsed,
     Wanted,
-    gather_bytes,
     parse_examples,
 )
+from stoker.kernel.records import gather_bytes
+
+from ..source.making import field, varint
 
 # ---- the wire format, written and read plainly ---------------------------------------------------------------------------
-
-
-def varint(value: int) -> bytes:
-    value %= 1 << 64
-    out = bytearray()
-    while value > 127:
-        out.append(value & 127 | 128)
-        value >>= 7
-    return bytes([*out, value])
-
-
-def message(number: int, content: bytes) -> bytes:
-    return varint(number << 3 | 2) + varint(len(content)) + content
 
 
 def feature(kind: int, values: list[Any], packed: bool = True) -> bytes:
     """A Feature; packed or one field a value."""
     if kind == BYTES:
-        content = b"".join(message(1, value) for value in values)
+        content = b"".join(field(1, value) for value in values)
     elif kind == FLOAT:
         floats = [struct.pack("<f", value) for value in values]
-        content = message(1, b"".join(floats)) if packed else b"".join(varint(1 << 3 | 5) + value for value in floats)
+        content = field(1, b"".join(floats)) if packed else b"".join(varint(1 << 3 | 5) + value for value in floats)
     else:
         ints = [varint(value) for value in values]
-        content = message(1, b"".join(ints)) if packed else b"".join(varint(1 << 3) + value for value in ints)
-    return message(kind, content)
+        content = field(1, b"".join(ints)) if packed else b"".join(varint(1 << 3) + value for value in ints)
+    return field(kind, content)
 
 
 def entry(name: bytes, value: bytes) -> bytes:
-    return message(1, message(1, name) + message(2, value))
+    return field(1, field(1, name) + field(2, value))
 
 
 def example(features: dict[bytes, bytes]) -> bytes:
-    return message(1, b"".join(entry(name, value) for name, value in features.items()))
+    return field(1, b"".join(entry(name, value) for name, value in features.items()))
 
 
 class Malformed(Exception):
@@ -296,15 +285,15 @@ def test_what_is_not_well_is_said_and_holds_zeros() -> None:
 @pytest.mark.parametrize(
     "record",
     [
-        message(1, entry(b"label", feature(INT, [1])) + entry(b"label", feature(INT, [2]))),
-        message(1, entry(b"label", feature(INT, [1]))) + message(1, entry(b"label", feature(INT, [2]))),
-        message(1, entry(b"label", feature(INT, [1]) + feature(FLOAT, [3.0]) + feature(INT, [2]))),
-        message(1, message(1, message(2, feature(INT, [2])) + message(1, b"label"))),
-        message(1, message(1, message(1, b"other") + message(1, b"label") + message(2, feature(INT, [2])))),
-        message(9, b"?") + b"\x40\x05" + message(1, varint(2 << 3 | 5) + b"1234" + entry(b"label", feature(INT, [2]))),
-        message(1, entry(b"label", message(7, b"?") + varint(1 << 3 | 1) + bytes(8) + feature(INT, [2]))),
-        message(1, entry(b"label", message(3, message(2, b"?") + varint(1 << 3 | 5) + b"1234" + message(1, varint(2))))),
-        message(1, varint(1 << 3) + varint(7) + entry(b"label", feature(INT, [2]))),
+        field(1, entry(b"label", feature(INT, [1])) + entry(b"label", feature(INT, [2]))),
+        field(1, entry(b"label", feature(INT, [1]))) + field(1, entry(b"label", feature(INT, [2]))),
+        field(1, entry(b"label", feature(INT, [1]) + feature(FLOAT, [3.0]) + feature(INT, [2]))),
+        field(1, field(1, field(2, feature(INT, [2])) + field(1, b"label"))),
+        field(1, field(1, field(1, b"other") + field(1, b"label") + field(2, feature(INT, [2])))),
+        field(9, b"?") + b"\x40\x05" + field(1, varint(2 << 3 | 5) + b"1234" + entry(b"label", feature(INT, [2]))),
+        field(1, entry(b"label", field(7, b"?") + varint(1 << 3 | 1) + bytes(8) + feature(INT, [2]))),
+        field(1, entry(b"label", field(3, field(2, b"?") + varint(1 << 3 | 5) + b"1234" + field(1, varint(2))))),
+        field(1, varint(1 << 3) + varint(7) + entry(b"label", feature(INT, [2]))),
     ],
     ids=["last entry wins", "features are joined", "last kind wins", "value before name", "last name wins", "unknown fields",
          "unknown in a feature", "unknown in a list", "another wire type is unknown"],
@@ -325,12 +314,12 @@ def test_lists_of_one_kind_are_joined() -> None:
     [
         (b"\x0a", 0), (b"\x0a\x05abc", 0), (b"\x80", 0), (b"\x00\x00", 0), (b"\x07", 0), (b"\x0b\x0c", 0),
         (b"\x08" + b"\xff" * 10, 0), (b"\x08" + b"\xff" * 9 + b"\x02", 0), (b"\x09\x00\x00", 0),
-        (message(5, b"fine") + b"\x0d\x00", 6),
-        (message(1, b"\x0a\x09abc"), 2),
-        (message(1, message(1, message(1, b"a") + b"\x12\x09")), 7),
-        (message(1, message(1, message(1, b"a") + message(2, b"") + message(2, b""))), 9),
-        (message(1, entry(b"a", message(2, message(1, b"12345")))), 11),
-        (message(1, entry(b"a", message(3, message(1, b"\x80")))), 11),
+        (field(5, b"fine") + b"\x0d\x00", 6),
+        (field(1, b"\x0a\x09abc"), 2),
+        (field(1, field(1, field(1, b"a") + b"\x12\x09")), 7),
+        (field(1, field(1, field(1, b"a") + field(2, b"") + field(2, b""))), 9),
+        (field(1, entry(b"a", field(2, field(1, b"12345")))), 11),
+        (field(1, entry(b"a", field(3, field(1, b"\x80")))), 11),
     ],
 )  # fmt: skip
 def test_what_is_no_example_is_told_with_its_byte(record: bytes, where: int) -> None:
@@ -349,9 +338,9 @@ FEATURES = st.one_of(
     st.builds(lambda a, b: a + b, st.builds(feature, st.just(INT), st.just([1])), st.builds(feature, st.just(INT), st.just([2]))),
 )
 RECORDS = st.builds(
-    lambda entries, rest: message(1, b"".join(entry(*each) for each in entries)) + rest,
+    lambda entries, rest: field(1, b"".join(entry(*each) for each in entries)) + rest,
     st.lists(st.tuples(NAMES, FEATURES), max_size=5),
-    st.sampled_from([b"", message(4, b"rest"), varint(3 << 3) + varint(7)]),
+    st.sampled_from([b"", field(4, b"rest"), varint(3 << 3) + varint(7)]),
 )
 WANTED = st.lists(st.builds(Wanted, NAMES, st.sampled_from([BYTES, FLOAT, INT]), st.integers(-1, 3)), unique_by=lambda w: w.name)
 
@@ -376,7 +365,7 @@ def test_damaged_records_are_read_or_refused_as_the_plain_reading_has_them(
 @settings(max_examples=100, deadline=None)
 @given(data=st.binary(max_size=60), wanted=WANTED)
 def test_any_bytes_are_read_or_refused(data: bytes, wanted: list[Wanted]) -> None:
-    check([data, message(1, data), message(1, message(1, data))], *wanted)
+    check([data, field(1, data), field(1, field(1, data))], *wanted)
 
 
 def test_no_records_and_no_features_are_fine() -> None:
@@ -440,13 +429,13 @@ def test_features_are_learned_over_all_records() -> None:
 
 def test_a_record_that_turns_out_bad_teaches_nothing() -> None:
     stats = ExampleStats()
-    stats.add(*joined([message(1, entry(b"a", feature(INT, [1])) + b"\x07"), example({b"b": feature(INT, [1])})]))
+    stats.add(*joined([field(1, entry(b"a", feature(INT, [1])) + b"\x07"), example({b"b": feature(INT, [1])})]))
     assert stats.others == 1 and stats.features == (FeatureStat(b"b", INT, 1, 1, 1),)
 
 
 def test_a_name_given_twice_counts_once_with_its_last_value() -> None:
     stats = ExampleStats()
-    stats.add(*joined([message(1, entry(b"a", feature(INT, [1, 2, 3])) + entry(b"a", feature(BYTES, [b"x"])))]))
+    stats.add(*joined([field(1, entry(b"a", feature(INT, [1, 2, 3])) + entry(b"a", feature(BYTES, [b"x"])))]))
     assert stats.features == (FeatureStat(b"a", BYTES, 1, 1, 1),)
 
 

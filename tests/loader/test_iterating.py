@@ -16,6 +16,7 @@ import stoker
 from stoker import Pipeline
 from stoker.errors import ClosedError, ConfigError
 
+from ..support import until
 from .runs import PIPELINES, SINGLES, epochs_of, hash_of, no_workers, numbers, odd, samples
 
 KINDS = ["shuffled", "filter", "stream", "map_batch", "inner batch", "repeated batches", "pad"]
@@ -313,10 +314,7 @@ def test_the_next_epochs_batches_are_ready_when_one_ends() -> None:
     pipeline = numbers(8).map(x=lambda v: made.append(int(v)) or v).batch(4)
     with pipeline.loader(threads=1, ahead=2) as loader:
         list(loader)
-        deadline = time.monotonic() + 20
-        while len(made) < 10 and time.monotonic() < deadline:
-            time.sleep(0.005)
-        assert len(made) > 8, "work on the next epoch begins before it is asked for"
+        until(lambda: len(made) > 8, "work on the next epoch, which begins before it is asked for")
         assert [batch["x"].tolist() for batch in loader] == [[0, 1, 2, 3], [4, 5, 6, 7]]
 
 

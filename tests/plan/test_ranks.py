@@ -12,7 +12,7 @@ import pytest
 
 import stoker
 from stoker.errors import ConfigError
-from stoker.pipeline import _warn_once, _WorkerPart
+from stoker.loader.worker_part import WorkerPart, _warn_once
 from stoker.plan.ranks import ALONE, LocalProcesses, Rank, check_rank, find_rank, local_processes, one_of_several
 
 from ..loader.runs import numbers
@@ -255,7 +255,7 @@ def test_a_world_without_a_rank_stops_only_who_shards(monkeypatch: pytest.Monkey
 
 @pytest.mark.usefixtures("_torch")
 def test_a_spawned_worker_of_a_dataloader_gets_the_rank_of_its_parent(group: SimpleNamespace) -> None:
-    part = _WorkerPart(numbers(8).shard().batch(2))
+    part = WorkerPart(numbers(8).shard().batch(2))
     before = ForkingPickler.dumps(part)
     group.rank = 1
     sent = ForkingPickler.dumps(part)

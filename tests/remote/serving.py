@@ -6,8 +6,7 @@ import os
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -20,8 +19,8 @@ from stoker.remote import remote_executor
 from stoker.remote.remote_executor import BeatTimes, RemoteExecutor
 
 from ..loader.runs import ROOT
+from ..support import DEADLINE_S, until
 
-DEADLINE_S = 60.0
 HERE = "tcp://127.0.0.1:0"
 
 
@@ -35,13 +34,6 @@ def hurried() -> tuple[Any, ...]:
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Trainers soon take somebody who says nothing for lost."""
     monkeypatch.setattr(remote_executor.RemoteSetting.__new__, "__defaults__", hurried())
-
-
-def until(what: Callable[[], Any], name: str) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not what():
-        assert time.monotonic() < deadline, f"waited {DEADLINE_S} s for {name}"
-        time.sleep(0.01)
 
 
 def executor_of(loader: Loader) -> RemoteExecutor:

@@ -20,6 +20,7 @@ from stoker.storage.http import HttpRemote
 from stoker.storage.remote import RemoteBlob
 from stoker.storage.retry import Patience
 
+from ..support import until
 from .conftest import fork
 from .server import Server
 from .test_cache import FakeBlob, bytes_in, content, folder_of, parts_in, read, units_in
@@ -123,9 +124,7 @@ def test_three_processes_of_which_one_is_killed_again_and_again(block: str | Non
             time.sleep(rng.uniform(0.005, 0.12))
             os.kill(victim, signal.SIGKILL)
             assert os.WTERMSIG(os.waitpid(victim, 0)[1]) == signal.SIGKILL
-        deadline = time.monotonic() + 60
-        while (most[1] <= 20 or most[0] <= LIMIT // 2) and time.monotonic() < deadline:
-            time.sleep(0.01)
+        until(lambda: most[1] > 20 and most[0] > LIMIT // 2)
     finally:
         stop.write_text("")
         codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in steady]

@@ -22,6 +22,7 @@ from stoker.storage.http import HttpRemote, Target
 from stoker.storage.remote import RemoteBlob
 from stoker.storage.retry import Patience
 
+from ..support import until
 from .conftest import in_child, secure_server
 from .server import (
     Act,
@@ -564,9 +565,7 @@ def hold_idle(server: Server, count: int) -> connections.Connections:
     pool = pool_of(Target.of(server.origin).origin, None)
     for connection in [pool.connect(time.monotonic() + 60) for _ in range(count)]:
         pool.give_back(connection)
-    deadline = time.monotonic() + 30
-    while server.connections < count and time.monotonic() < deadline:
-        time.sleep(0.01)
+    until(lambda: server.connections >= count)
     return pool
 
 

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -38,7 +38,7 @@ from tests.cli.conftest import stoker as command
 from tests.contract.deadly_samples import DEADLY, dies_at_31
 from tests.contract.test_executors import LosingExecutorContract, pictures, shelf
 from tests.loader.runs import PIPELINES, environment, epochs_of, hash_of, numbers, run_python, sha_of_run
-from tests.support import jpeg_bytes
+from tests.support import jpeg_bytes, until
 
 ray = pytest.importorskip("ray")
 #: Ray's own, of what it does inside
@@ -79,15 +79,6 @@ def cluster() -> Iterator[Any]:
 
 def node_options() -> dict[str, Any]:
     return {"num_cpus": 1, "object_store_memory": STORE}
-
-
-def until(happens: Callable[[], Any]) -> Any:
-    """Wait for something, which comes soon on an idle machine."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not (found := happens()):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    return found
 
 
 def ended(pid: int) -> bool:

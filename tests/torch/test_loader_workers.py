@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import threading
-import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +21,7 @@ from stoker.errors import ClosedError, ConfigError, FunctionError, WorkerError
 from stoker.torch import DataLoader
 
 from ..loader.runs import run_python
+from ..support import until
 from .datasets import Draws, Fails, Gate, Stream, Workers, Writes, prepare
 from .test_data_loader import epochs, plain
 
@@ -34,15 +34,6 @@ def many_workers() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "This DataLoader will create")
         yield
-
-
-def until(happens: Any) -> Any:
-    """Wait for it."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not (found := happens()):
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-    return found
 
 
 def test_batches_are_the_same_with_any_number_of_workers_and_after_a_resume_with_another() -> None:

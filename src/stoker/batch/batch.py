@@ -208,7 +208,7 @@ def _restored(kind: type[Kind], fields: tuple[str, ...], values: tuple[Any, ...]
     return restored
 
 
-def brief(value: Any, most: int = 40) -> str:
+def brief(value: Any) -> str:
     """A value in a few characters, however large it is: a batch may be printed by accident."""
     shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
     if shape is not None and dtype is not None and tuple(shape) != ():
@@ -218,4 +218,4 @@ def brief(value: Any, most: int = 40) -> str:
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(brief(part) for part in value)}]"
     text = repr(value)
-    return text if len(text) <= most else f"{text[:most]}..."
+    return text if len(text) <= 40 else f"{text[:40]}..."

@@ -65,7 +65,7 @@ def main() -> None:
     signals.install()
     try:
         app(prog_name="stoker")
-    except KeyboardInterrupt:  # before there is a command, or behind it
+    except KeyboardInterrupt:  # before or after the command
         sys.exit(tell_stopped())
 
 

@@ -131,7 +131,7 @@ def _sizes(survey: DataSurvey) -> str:
     megapixels = [width * height / 1e6 for width, height in survey.sizes]
     longest = max(survey.sizes, key=lambda size: size[0] * size[1])
     charts = [
-        scatter("Width and height", survey.sizes),
+        scatter(survey.sizes),
         histogram("Pixels", megapixels, show_count, "megapixels"),
         histogram("Stored size", survey.lengths, show_bytes, "bytes"),
     ]

@@ -54,7 +54,7 @@ def histogram(title: str, values: Sequence[float], show: Callable[[float], str],
     return _chart(title, bars, [(x, show(value)) for x, value in across], axis, most, "pictures")
 
 
-def scatter(title: str, sizes: Sequence[tuple[int, int]]) -> str:
+def scatter(sizes: Sequence[tuple[int, int]]) -> str:
     """Widths and heights of pictures, a dot for each size, as large as there are pictures of it."""
     points = np.asarray(sizes, np.float64)
     unique, counts = np.unique(points, axis=0, return_counts=True)
@@ -67,7 +67,7 @@ def scatter(title: str, sizes: Sequence[tuple[int, int]]) -> str:
         for (width, height), count in zip(unique.tolist(), counts.tolist())
     )
     ticks = [(at * wide / 4, f"{limit * at / 4:,.0f}") for at in range(5)]
-    return _chart(title, dots, ticks, "width, pixels", limit, "height, pixels")
+    return _chart("Width and height", dots, ticks, "width, pixels", limit, "height, pixels")
 
 
 @dataclass(frozen=True, slots=True)

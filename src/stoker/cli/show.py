@@ -121,7 +121,7 @@ def show(
             _draw(shown)
         if html:
             tell(f"{html}: {counted(sum(bool(picture.thumbnail) for picture in shown), 'picture')}", style="dim")
-    _name_bad(samples, shown)
+    _name_bad(shown)
 
 
 def _classes(source: Source | StreamSource) -> tuple[str, ...]:
@@ -159,7 +159,7 @@ def _with_boxes(picture: Picture, sample: ShownSample, classes: Sequence[str]) -
     return replace(picture, boxes=tuple((top, left, bottom, right) for top, left, bottom, right in boxes), objects=objects)
 
 
-def _name_bad(samples: Sequence[ShownSample], shown: Sequence[Picture]) -> None:
+def _name_bad(shown: Sequence[Picture]) -> None:
     bad = [picture for picture in shown if picture.problem]
     for picture in bad:
         typer.echo(f"bad sample {picture.key}: {picture.problem}", err=True)

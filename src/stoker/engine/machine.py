@@ -11,7 +11,7 @@ from pathlib import Path
 
 from .resources import groups_of, text_of, usable_cores
 
-#: a limit of cgroup v1 from here on is none
+#: a limit of cgroup v1 from here on means that there is no limit
 _UNLIMITED = 1 << 60
 
 

@@ -102,7 +102,7 @@ def _chunks(
             values.append(next(source))
         except StopIteration:
             break
-        except Exception as error:  # noqa: BLE001  raised behind the values that came before it
+        except Exception as error:  # noqa: BLE001  raised after the values that came before it
             failure = error
             break
         weight += weigh(values[-1])

@@ -82,10 +82,7 @@ def text_of(path: Path) -> str:
         return ""
 
 
-def out_of_memory_kills(counters: Path = Path("/proc/vmstat")) -> int:
+def out_of_memory_kills() -> int:
     """How many processes the system has killed for want of memory, ever; 0 where nobody counts them."""
-    try:
-        lines = counters.read_text().splitlines()
-    except OSError:
-        return 0
+    lines = text_of(Path("/proc/vmstat")).splitlines()
     return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)

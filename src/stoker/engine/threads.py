@@ -203,7 +203,7 @@ def _work(seat: _Seat, tasks: _TaskQueue, make_scratch: Callable[[], Any]) -> No
                 handed, outcomes, seat.task = [outcomes], [], None
                 done.put(handed.pop())
         # Nothing may linger in this frame: a batch held here could not be recycled. It is let go before the hand-over, because
-        # this thread may stand still right behind it for as long as the machine likes.
+        # this thread may stand still right after it for as long as the machine likes.
         handed = [outcomes]
         seat.task = channel = group = outcomes = None  # type: ignore[assignment]
         done.put(handed.pop())

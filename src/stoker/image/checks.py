@@ -36,7 +36,7 @@ def is_number(value: Any) -> bool:
     """Whether a value is one finite number, as people mean it."""
     if isinstance(value, (float, np.floating)):
         return math.isfinite(value)
-    return is_whole(value) and abs(int(value)) <= sys.float_info.max  # larger ones are none for arithmetic in floats
+    return is_whole(value) and abs(int(value)) <= sys.float_info.max  # larger ones overflow in arithmetic with floats
 
 
 def is_whole(value: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Images stored as NumPy arrays, `.npy`: uint8 pixels behind a header that is checked before it is believed. Never a pickle."""
+"""Images stored as NumPy arrays, `.npy`: uint8 pixels after a header, which is checked first. Never a pickle."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The native kernels. Everything above calls `stoker.kernel.native` and `stoker.kernel.records`."""
+"""The native kernels. Everything above calls `native.py`, `render.py`, `records.py` and `example_columns.py`."""

@@ -16,7 +16,7 @@ import weakref
 from collections.abc import Callable
 from ctypes import c_char_p, c_double, c_int32, c_int64, c_uint32, c_uint64, c_void_p
 from pathlib import Path
-from typing import Any, NoReturn, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,38 +31,72 @@ BRIEF_BYTES = 1 << 16
 Bytes: TypeAlias = "bytes | bytearray | memoryview | NDArray[np.uint8]"
 _Function: TypeAlias = Callable[..., int]
 
-_SIGNATURES: dict[str, list[Any]] = {
-    "stk_permute": [c_uint64, c_uint64, c_void_p, c_int64, c_void_p],
-    "stk_uniforms": [c_uint64, c_void_p, c_void_p, c_int64, c_uint32, c_int32, c_void_p],
-    "stk_gather": [c_void_p, c_int64, c_int64, c_int64, c_void_p, c_int64, c_void_p, c_int64],
-    "stk_copy": [c_void_p, c_void_p, c_int64],
-    "stk_read_files": [*[c_void_p] * 3, c_int64, c_void_p, c_int64, *[c_void_p] * 4],
-    "stk_read_spans": [*[c_void_p] * 3, c_int64, c_void_p, c_int64, c_void_p, c_void_p],
-    "stk_read_records": [
+#: functions that return a status: what they take
+_CHECKED: dict[str, list[Any]] = {
+    "permute": [c_uint64, c_uint64, c_void_p, c_int64, c_void_p],
+    "uniforms": [c_uint64, c_void_p, c_void_p, c_int64, c_uint32, c_int32, c_void_p],
+    "gather": [c_void_p, c_int64, c_int64, c_int64, c_void_p, c_int64, c_void_p, c_int64],
+    "copy": [c_void_p, c_void_p, c_int64],
+    "read_files": [*[c_void_p] * 3, c_int64, c_void_p, c_int64, *[c_void_p] * 4],
+    "read_spans": [*[c_void_p] * 3, c_int64, c_void_p, c_int64, c_void_p, c_void_p],
+    "read_records": [
         c_void_p, c_void_p, c_int64, c_void_p, *[c_int64] * 3, c_void_p, c_int64, *[c_void_p] * 4,
     ],
-    "stk_crc32c_spans": [c_void_p, c_int64, c_void_p, c_void_p, c_int64, c_void_p],
-    "stk_tar_about": [c_void_p, c_void_p],
-    "stk_tar_strings": [c_void_p, c_int32, c_int64, c_int64, c_void_p, c_int64, c_void_p],
-    "stk_tar_forget": [c_void_p, c_int64],
-    "stk_tfrecord_verify": [c_void_p, c_int64, c_void_p, c_void_p, c_int64, c_void_p],
-    "stk_examples_parse": [c_void_p, c_int64, c_void_p, c_void_p, c_int64, c_void_p, c_int32, c_void_p, c_void_p],
-    "stk_examples_lists": [c_void_p, c_int64, c_void_p, c_int64, c_int32, *[c_void_p] * 3],
-    "stk_examples_add": [c_void_p, c_void_p, c_int64, c_void_p, c_void_p, c_int64, c_void_p],
-    "stk_examples_about": [c_void_p, c_void_p, c_void_p, c_int64, c_void_p],
-    "stk_gather_bytes": [c_void_p, c_int64, c_void_p, c_void_p, c_int64, c_void_p, c_int64, c_int64, c_void_p],
-    "stk_lmdb_table": [c_void_p, c_void_p, c_int64, c_void_p, c_void_p, c_void_p, c_int64],
-    "stk_jpeg_header": [c_void_p, c_int64, c_void_p],
-    "stk_image_plan": [c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_int64, c_void_p],
-    "stk_draws": [*[c_void_p] * 6, c_int64, c_int32, c_void_p],
-    "stk_passes": [c_void_p, c_int32, c_void_p, c_void_p],
-    "stk_render": [c_void_p, c_void_p],
-    "stk_finish": [c_void_p, c_void_p, c_int64],
-    "stk_seek_make": [c_void_p, c_void_p, c_void_p, c_int64, c_int32, c_void_p, c_int64, c_void_p, c_void_p],
-    "stk_jpeg_decode": [c_void_p, c_void_p, c_void_p, c_int64, c_void_p, c_int64, c_void_p],
-    "stk_mixup": [c_void_p, c_int64, c_int64, c_int32, c_double, c_void_p],
-    "stk_cutmix": [c_void_p, c_int64, c_int64, c_void_p, c_void_p],
+    "crc32c_spans": [c_void_p, c_int64, c_void_p, c_void_p, c_int64, c_void_p],
+    "tar_about": [c_void_p, c_void_p],
+    "tar_strings": [c_void_p, c_int32, c_int64, c_int64, c_void_p, c_int64, c_void_p],
+    "tar_forget": [c_void_p, c_int64],
+    "tfrecord_verify": [c_void_p, c_int64, c_void_p, c_void_p, c_int64, c_void_p],
+    "examples_parse": [c_void_p, c_int64, c_void_p, c_void_p, c_int64, c_void_p, c_int32, c_void_p, c_void_p],
+    "examples_lists": [c_void_p, c_int64, c_void_p, c_int64, c_int32, *[c_void_p] * 3],
+    "examples_add": [c_void_p, c_void_p, c_int64, c_void_p, c_void_p, c_int64, c_void_p],
+    "examples_about": [c_void_p, c_void_p, c_void_p, c_int64, c_void_p],
+    "gather_bytes": [c_void_p, c_int64, c_void_p, c_void_p, c_int64, c_void_p, c_int64, c_int64, c_void_p],
+    "lmdb_table": [c_void_p, c_void_p, c_int64, c_void_p, c_void_p, c_void_p, c_int64],
+    "jpeg_header": [c_void_p, c_int64, c_void_p],
+    "image_plan": [c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_int64, c_void_p],
+    "draws": [*[c_void_p] * 6, c_int64, c_int32, c_void_p],
+    "passes": [c_void_p, c_int32, c_void_p, c_void_p],
+    "render": [c_void_p, c_void_p],
+    "finish": [c_void_p, c_void_p, c_int64],
+    "seek_make": [c_void_p, c_void_p, c_void_p, c_int64, c_int32, c_void_p, c_int64, c_void_p, c_void_p],
+    "jpeg_decode": [c_void_p, c_void_p, c_void_p, c_int64, c_void_p, c_int64, c_void_p],
+    "mixup": [c_void_p, c_int64, c_int64, c_int32, c_double, c_void_p],
+    "cutmix": [c_void_p, c_int64, c_int64, c_void_p, c_void_p],
 }  # fmt: skip
+
+#: those whose last parameter, which is added here, tells what is wrong with a file: callers only see the exception
+_OF_FILES: dict[str, list[Any]] = {
+    "tar_feed": [c_void_p, c_void_p, c_int64, c_void_p, c_int64, c_void_p, c_void_p],
+    "tar_finish": [c_void_p],
+    "tfrecord_scan": [c_void_p, c_int64, c_int64, c_int32, c_void_p, c_void_p, c_int64, *[c_void_p] * 3],
+    "lmdb_walk": [c_void_p, c_int32, c_int64, c_void_p],
+}
+
+#: functions that return something else: what they take, and give
+_OTHERS: dict[str, tuple[list[Any], Any]] = {
+    "build": ([], c_char_p),
+    "simd": ([c_int32], c_int32),
+    "crc32c": ([c_void_p, c_int64, c_uint32], c_uint32),
+    "decimals": ([c_void_p, c_int64, c_void_p, c_void_p, *[c_int64] * 2, c_void_p], c_int64),
+    "seek_check": ([c_void_p, c_int64, c_void_p, c_int64], c_int32),
+    "load_begin": ([c_void_p], c_int64),
+    "decoder_new": ([], c_void_p),
+    "decoder_free": ([c_void_p], None),
+    "examples_new": ([], c_void_p),
+    "examples_free": ([c_void_p], None),
+    "lmdb_new": ([], c_void_p),
+    "lmdb_free": ([c_void_p], None),
+    "tar_new": ([c_int32, c_int32], c_void_p),
+    "tar_free": ([c_void_p], None),
+}
+
+#: functions that keep the GIL; of the second kind there are both, the one that keeps it as `permute_brief`
+_BRIEF = (
+    "tar_finish", "tar_about", "tar_forget", "examples_about", "decimals", "jpeg_header", "image_plan", "passes", "seek_check",
+    "load_begin",
+)  # fmt: skip
+_BOTH = ("permute", "gather", "crc32c")
 
 #: functions whose callers come again with more room
 _MAY_BE_SHORT = (
@@ -144,91 +178,36 @@ def _check_file(status: int, function: Any, arguments: tuple[Any, ...]) -> int:
     return _check(status, function, arguments)
 
 
-def _with_fault(function: Any, argtypes: list[Any]) -> _Function:
-    """Declare a function whose last parameter tells what is wrong with a file: the caller never sees it, only `CorruptShard`."""
-    function.argtypes, function.restype, function.errcheck = [*argtypes, c_void_p], c_int32, _check_file
-    return lambda *arguments: cast(int, function(*arguments, ctypes.byref(_Fault())))
-
-
-def _declared(loaded: ctypes.CDLL) -> ctypes.CDLL:
-    for name, argtypes in _SIGNATURES.items():
-        function = getattr(loaded, name)
-        function.argtypes, function.restype, function.errcheck = argtypes, c_int32, _check
-    loaded.stk_crc32c.argtypes, loaded.stk_crc32c.restype = [c_void_p, c_int64, c_uint32], c_uint32
-    loaded.stk_load_begin.argtypes, loaded.stk_load_begin.restype = [c_void_p], c_int64
-    return loaded
-
-
-def _made(loaded: ctypes.CDLL, what: str, argtypes: list[Any]) -> tuple[Callable[..., int | None], Callable[[int], None]]:
-    """Declare the two functions that make and free an object."""
-    new, free = getattr(loaded, f"stk_{what}_new"), getattr(loaded, f"stk_{what}_free")
-    new.argtypes, new.restype = argtypes, c_void_p
-    free.argtypes, free.restype = [c_void_p], None
-    return new, free
+def _declared(loaded: ctypes.CDLL, name: str) -> _Function:
+    function = getattr(loaded, f"stk_{name}")
+    if name in _OTHERS:
+        function.argtypes, function.restype = _OTHERS[name]
+        return cast(_Function, function)
+    function.restype = c_int32
+    if name in _OF_FILES:
+        function.argtypes, function.errcheck = [*_OF_FILES[name], c_void_p], _check_file
+        return lambda *arguments: cast(int, function(*arguments, ctypes.byref(_Fault())))
+    function.argtypes, function.errcheck = _CHECKED[name], _check
+    return cast(_Function, function)
 
 
 class Library:
-    """The loaded library: each of its functions, declared and checked."""
+    """The loaded library: each of its functions, declared and checked, as an attribute."""
+
+    build: Callable[[], bytes]
 
     def __init__(self, path: Path) -> None:
         loaded = ctypes.CDLL(os.fspath(path))
         _compare_structs(loaded)
-        _declared(loaded)
-        brief = _declared(ctypes.PyDLL(str(path)))  # the same library, called without letting go of the GIL
-        self.permute: _Function = loaded.stk_permute
-        self.permute_brief: _Function = brief.stk_permute
-        self.uniforms: _Function = loaded.stk_uniforms
-        self.gather: _Function = loaded.stk_gather
-        self.gather_brief: _Function = brief.stk_gather
-        self.copy: _Function = loaded.stk_copy
-        self.read_files: _Function = loaded.stk_read_files
-        self.read_spans: _Function = loaded.stk_read_spans
-        self.read_records: _Function = loaded.stk_read_records
-        self.crc32c: _Function = loaded.stk_crc32c
-        self.crc32c_brief: _Function = brief.stk_crc32c
-        self.crc32c_spans: _Function = loaded.stk_crc32c_spans
-        self.tar_feed = _with_fault(loaded.stk_tar_feed, [c_void_p, c_void_p, c_int64, c_void_p, c_int64, c_void_p, c_void_p])
-        self.tar_finish = _with_fault(brief.stk_tar_finish, [c_void_p])
-        self.tar_about: _Function = brief.stk_tar_about
-        self.tar_strings: _Function = loaded.stk_tar_strings
-        self.tar_forget: _Function = brief.stk_tar_forget
-        self.tfrecord_scan = _with_fault(
-            loaded.stk_tfrecord_scan, [c_void_p, c_int64, c_int64, c_int32, c_void_p, c_void_p, c_int64, *[c_void_p] * 3]
-        )
-        self.tfrecord_verify: _Function = loaded.stk_tfrecord_verify
-        self.examples_parse: _Function = loaded.stk_examples_parse
-        self.examples_lists: _Function = loaded.stk_examples_lists
-        self.examples_add: _Function = loaded.stk_examples_add
-        self.examples_about: _Function = brief.stk_examples_about
-        self.gather_bytes: _Function = loaded.stk_gather_bytes
-        self.decimals: _Function = brief.stk_decimals
-        brief.stk_decimals.argtypes, brief.stk_decimals.restype = (
-            [c_void_p, c_int64, c_void_p, c_void_p, *[c_int64] * 2, c_void_p],
-            c_int64,
-        )
-        self.lmdb_walk = _with_fault(loaded.stk_lmdb_walk, [c_void_p, c_int32, c_int64, c_void_p])
-        self.lmdb_table: _Function = loaded.stk_lmdb_table
-        self.jpeg_header: _Function = brief.stk_jpeg_header
-        self.image_plan: _Function = brief.stk_image_plan
-        self.draws: _Function = loaded.stk_draws
-        self.passes: _Function = brief.stk_passes
-        self.render: _Function = loaded.stk_render
-        self.finish: _Function = loaded.stk_finish
-        self.jpeg_decode: _Function = loaded.stk_jpeg_decode
-        self.mixup: _Function = loaded.stk_mixup
-        self.cutmix: _Function = loaded.stk_cutmix
-        self.seek_make: _Function = loaded.stk_seek_make
-        self.seek_check: Callable[[int, int, int, int], int] = brief.stk_seek_check
-        brief.stk_seek_check.argtypes, brief.stk_seek_check.restype = [c_void_p, c_int64, c_void_p, c_int64], c_int32
-        self.build: Callable[[], bytes] = loaded.stk_build
-        loaded.stk_build.restype = c_char_p
-        self.simd: Callable[[int], int] = loaded.stk_simd
-        loaded.stk_simd.argtypes, loaded.stk_simd.restype = [c_int32], c_int32
-        self.decoder_new, self.decoder_free = _made(loaded, "decoder", [])
-        self.examples_new, self.examples_free = _made(loaded, "examples", [])
-        self.lmdb_new, self.lmdb_free = _made(loaded, "lmdb", [])
-        self.load_begin: Callable[[int], int] = brief.stk_load_begin
-        self.tar_new, self.tar_free = _made(loaded, "tar", [c_int32, c_int32])
+        brief = ctypes.PyDLL(str(path))  # the same library, called without letting go of the GIL
+        for name in (*_CHECKED, *_OF_FILES, *_OTHERS):
+            setattr(self, name, _declared(brief if name in _BRIEF else loaded, name))
+        for name in _BOTH:
+            setattr(self, f"{name}_brief", _declared(brief, name))
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> _Function: ...
 
 
 _library: Library | None = None
@@ -267,7 +246,7 @@ def _remedy(message: str) -> str:
 class Owned:
     """An object of the library and its end: freed by `close`, or when the last reference is gone."""
 
-    def __init__(self, handle: int | None, free: Callable[[int], None], what: str) -> None:
+    def __init__(self, handle: int | None, free: Callable[[int], object], what: str) -> None:
         if not handle:
             raise MemoryError(f"no memory for a {what}")
         self._handle: int | None = handle

@@ -6,10 +6,8 @@ which they contradict their format; its message ends without the shard's name, w
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias, overload
@@ -26,7 +24,7 @@ from stoker.kernel.structs import TAR_INFO
 Ints: TypeAlias = NDArray[np.int64]
 
 
-def _bytes(data: Bytes) -> NDArray[np.uint8]:
+def as_bytes(data: Bytes) -> NDArray[np.uint8]:
     """Return `data` as one run of bytes, without a copy."""
     if isinstance(data, np.ndarray):
         if data.dtype != np.uint8 or data.ndim != 1 or not data.flags.c_contiguous:
@@ -35,13 +33,13 @@ def _bytes(data: Bytes) -> NDArray[np.uint8]:
     return np.frombuffer(data, np.uint8)
 
 
-def _spans(starts: Ints, lengths: Ints) -> tuple[Ints, Ints, int]:
+def as_spans(starts: Ints, lengths: Ints) -> tuple[Ints, Ints, int]:
     """Return spans as the library takes them, and how many there are."""
     count = len(starts)
     return contiguous(starts, np.int64, count, "starts"), contiguous(lengths, np.int64, count, "lengths"), count
 
 
-def _cut(data: NDArray[np.uint8], ends: Ints) -> list[bytes]:
+def cut(data: NDArray[np.uint8], ends: Ints) -> list[bytes]:
     """Return the strings of which `data` holds the bytes, back to back."""
     whole = data.tobytes()
     return [whole[start:end] for start, end in pairwise([0, *ends.tolist()])]
@@ -59,7 +57,7 @@ def crc32c(data: Bytes, value: int = 0) -> int:
     call = library().crc32c_brief if len(data) < BRIEF_BYTES else library().crc32c
     if isinstance(data, bytes):
         return call(data, len(data), value)  # ctypes takes bytes as they are
-    array = _bytes(data)
+    array = as_bytes(data)
     return call(address(array), array.size, value)
 
 
@@ -67,7 +65,7 @@ def crc32c_spans(
     data: NDArray[np.uint8], starts: Ints, lengths: Ints, values: NDArray[np.uint32] | None = None
 ) -> NDArray[np.uint32]:
     """Return the CRC-32C of each ``data[start : start + length]``, continuing from `values`; a length below 0 is no bytes."""
-    data, (starts, lengths, count) = _bytes(data), _spans(starts, lengths)
+    data, (starts, lengths, count) = as_bytes(data), as_spans(starts, lengths)
     out = np.zeros(count, np.uint32) if values is None else contiguous(values, np.uint32, count, "values").copy()
     library().crc32c_spans(address(data), data.size, address(starts), address(lengths), count, address(out))
     return out
@@ -100,7 +98,7 @@ def read_spans(fds: NDArray[np.int32], offsets: Ints, lengths: Ints, buffer: NDA
     fds = contiguous(fds, np.int32, count, "fds")
     offsets, lengths = contiguous(offsets, np.int64, count, "offsets"), contiguous(lengths, np.int64, count, "lengths")
     at = contiguous(at, np.int64, count, "at")
-    if not _bytes(buffer).flags.writeable:
+    if not as_bytes(buffer).flags.writeable:
         raise KernelError("the buffer is read-only")
     errors = np.zeros(count, np.int32)
     library().read_spans(
@@ -246,7 +244,7 @@ class TarScan(Owned):
 
     def feed(self, data: Bytes) -> NDArray[np.void]:
         """Take the next bytes of the tar and return the members (`MEMBER`) that became complete, offsets counted in the tar."""
-        array = _bytes(data)
+        array = as_bytes(data)
         if len(self._members) < (room := min(array.size // _BLOCK + 2, _MAX_MEMBERS)):
             self._members = np.empty(room, MEMBER)
         parts, at = [], 0
@@ -320,7 +318,7 @@ class TarScan(Owned):
         self._ask()
 
     def _names(self, which: int, count: int, capacity: int) -> tuple[bytes, ...]:
-        return tuple(_cut(*self._strings(which, 0, count, capacity)))
+        return tuple(cut(*self._strings(which, 0, count, capacity)))
 
     def _strings(self, which: int, first: int, count: int, capacity: int) -> tuple[NDArray[np.uint8], Ints]:
         data, ends = np.empty(capacity, np.uint8), np.empty(count, np.int64)
@@ -341,7 +339,7 @@ def scan_tfrecord(data: NDArray[np.uint8], offset: int = 0, *, verify: bool = Tr
     needs in all (0: too few of its bytes are here to tell). A wrong checksum raises `CorruptShard` with its place in the file;
     those of the lengths are always checked, those of the payloads where `verify` is set.
     """
-    data = _bytes(data)
+    data = as_bytes(data)
     room = min(data.size // _LEAST_RECORD + 1, _MAX_RECORDS)
     starts, lengths, told = np.empty(room, np.int64), np.empty(room, np.int64), np.zeros(3, np.int64)
     found, used, needed = told[:1], told[1:2], told[2:]
@@ -361,139 +359,14 @@ def scan_tfrecord(data: NDArray[np.uint8], offset: int = 0, *, verify: bool = Tr
 
 
 def verify_records(data: NDArray[np.uint8], starts: Ints, lengths: Ints) -> NDArray[np.bool_]:
-    """Return for each payload whether its masked CRC-32C stands in the 4 bytes behind it."""
-    data, (starts, lengths, count) = _bytes(data), _spans(starts, lengths)
+    """Return for each payload whether its masked CRC-32C stands in the 4 bytes after it."""
+    data, (starts, lengths, count) = as_bytes(data), as_spans(starts, lengths)
     right = np.zeros(count, np.bool_)
     library().tfrecord_verify(address(data), data.size, address(starts), address(lengths), count, address(right))
     return right
 
 
-# ---- tf.train.Example --------------------------------------------------------------------------------------------------
-
-BYTES, FLOAT, INT = 1, 2, 3
-#: what became of a feature of a record, in `Parsed.status`
-OK, MISSING, OTHER_KIND, OTHER_COUNT = 0, 1, 2, 3
-
-_NUMBERS: dict[int, type[np.generic]] = {FLOAT: np.float32, INT: np.int64}
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """A feature to read from every record: its name, its kind, and how many values a record has (-1: any number)."""
-
-    name: bytes
-    kind: int
-    count: int
-
-    @property
-    def is_list(self) -> bool:
-        """Whether its column is a list a record, with offsets."""
-        return self.count < 0 or (self.kind == BYTES and self.count != 1)
-
-
-class Parsed(NamedTuple):
-    """What `parse_examples` found in n records.
-
-    `columns` has, for each wanted feature, of integers or floats an array (n,) for one value per record, (n, k) for k, and
-    (offsets, values) for any number; of bytes, places in the data: (starts, lengths) for one value per record, else (offsets,
-    starts, lengths). Record i of a list has the values ``offsets[i]`` to ``offsets[i + 1]``.
-
-    `status` is (n, features): `OK`, `MISSING` (not there, or of no kind), `OTHER_KIND`, or `OTHER_COUNT`; where it is not `OK`
-    the values are zeros, or none. `bad` is (n,): -1, or the byte of the record at which it is no Example.
-    """
-
-    columns: tuple[Any, ...]
-    status: NDArray[np.uint8]
-    bad: Ints
-
-
-def parse_examples(
-    data: NDArray[np.uint8], starts: Ints, lengths: Ints, wanted: Sequence[Wanted], outs: Sequence[NDArray[Any] | None] = ()
-) -> Parsed:
-    """Read ``tf.train.Example`` records into columns; a bad record does not raise, its row says so.
-
-    Numbers are written to ``outs[i]`` where that is given and is a contiguous array of the column's shape and type.
-    """
-    return parse_into(Parsing(wanted, len(starts), outs), data, starts, lengths)
-
-
-def parse_into(parsing: Parsing, data: NDArray[np.uint8], starts: Ints, lengths: Ints) -> Parsed:
-    """The same, with the memory for it made before."""
-    data, (starts, lengths, count) = _bytes(data), _spans(starts, lengths)
-    if count != len(parsing.bad):
-        raise KernelError(f"{count} records, and room for {len(parsing.bad)}")
-    library().examples_parse(
-        address(data), data.size, address(starts), address(lengths), count, address(parsing.table), len(parsing.table),
-        address(parsing.status), address(parsing.bad),
-    )  # fmt: skip
-    return parsing.finished(data)
-
-
-class Parsing:
-    """The memory that features of `count` records are parsed to, by one call or another."""
-
-    def __init__(self, wanted: Sequence[Wanted], count: int, outs: Sequence[NDArray[Any] | None] = ()) -> None:
-        self._wanted = wanted
-        self.columns = [_column(each, count, outs[i] if i < len(outs) else None) for i, each in enumerate(wanted)]
-        self._names, told = _told(tuple(wanted))
-        rows = [(*about, place(column[0]), place(column[-1])) for about, column in zip(told, self.columns)]
-        #: what is wanted, for the library
-        self.table = np.array(rows, np.int64)
-        self.status, self.bad = np.empty((count, len(wanted)), np.uint8), np.empty(count, np.int64)
-
-    def finished(self, data: NDArray[np.uint8]) -> Parsed:
-        """What was found, after the call; `data` is what was parsed."""
-        columns = [
-            _listed(data, each, column[0], self.status[:, i]) if each.is_list else column if each.kind == BYTES else column[0]
-            for i, (each, column) in enumerate(zip(self._wanted, self.columns))
-        ]
-        return Parsed(tuple(columns), self.status, self.bad)
-
-
-def _number_column(wanted: Wanted, count: int, out: NDArray[Any] | None) -> tuple[NDArray[Any]]:
-    """Memory for numbers, a fixed count a record: `out`, where it fits."""
-    shape, dtype = (count,) if wanted.count == 1 else (count, wanted.count), _NUMBERS[wanted.kind]
-    if out is not None and out.shape == shape and out.dtype == dtype and out.flags.c_contiguous and out.flags.writeable:
-        return (out,)
-    return (np.empty(shape, dtype),)
-
-
-@functools.lru_cache(64)
-def _told(wanted: tuple[Wanted, ...]) -> tuple[NDArray[np.uint8], list[tuple[int, int, int, int]]]:
-    """The names, and of each feature where its name is, its length, kind and count."""
-    if len({each.name for each in wanted}) != len(wanted):
-        raise KernelError("a feature is wanted twice")
-    names = np.frombuffer(b"".join(each.name for each in wanted) + b"\0", np.uint8)
-    rows, at = [], place(names)
-    for each in wanted:
-        rows.append((at, len(each.name), each.kind, each.count))
-        at += len(each.name)
-    return names, rows
-
-
-def _column(wanted: Wanted, count: int, out: NDArray[Any] | None) -> tuple[NDArray[Any], ...]:
-    """Make the memory of a column: values; starts and lengths; or, for lists, where each is described."""
-    if wanted.kind not in (BYTES, FLOAT, INT):
-        raise KernelError(f"a feature of kind {wanted.kind}")
-    if wanted.is_list:
-        return (np.empty((count, 3), np.int64),)
-    if wanted.kind == BYTES:
-        return np.empty(count, np.int64), np.empty(count, np.int64)
-    return _number_column(wanted, count, out)
-
-
-def _listed(data: NDArray[np.uint8], wanted: Wanted, spans: Ints, status: NDArray[np.uint8]) -> tuple[NDArray[Any], ...]:
-    """Return a column of lists as the caller gets it; they are read here, now that their sizes are known."""
-    count = len(status)
-    offsets = np.zeros(count + 1, np.int64)
-    np.cumsum(np.where(status == OK, spans[:, 2], 0), out=offsets[1:])
-    total = int(offsets[-1])
-    values = np.empty(total, _NUMBERS.get(wanted.kind, np.int64))
-    also = np.empty(total if wanted.kind == BYTES else 0, np.int64)
-    library().examples_lists(
-        address(data), data.size, address(spans), count, wanted.kind, address(offsets), address(values), address(also)
-    )
-    return (offsets, values, also) if wanted.kind == BYTES else (offsets, values)
+# ---- values ------------------------------------------------------------------------------------------------------------
 
 
 def decimals(data: NDArray[np.uint8], starts: Ints, lengths: Ints, out: Ints) -> bool:
@@ -503,11 +376,11 @@ def decimals(data: NDArray[np.uint8], starts: Ints, lengths: Ints, out: Ints) ->
     """
     count, step = len(starts), starts.strides[0] // 8
     if starts.strides != lengths.strides or starts.dtype != np.int64 or lengths.dtype != np.int64 or step < 1:
-        starts, lengths, count = _spans(starts, lengths)
+        starts, lengths, count = as_spans(starts, lengths)
         step = 1
     if len(lengths) != count or out.shape != (count,) or out.dtype != np.int64 or not out.flags.carray:
         raise KernelError(f"{count} numbers do not fit {out.dtype}{out.shape}")
-    data = _bytes(data)
+    data = as_bytes(data)
     told = library().decimals(address(data), data.size, starts.ctypes.data, lengths.ctypes.data, step, count, address(out))
     return told == count
 
@@ -517,7 +390,7 @@ def gather_bytes(data: NDArray[np.uint8], starts: Ints, lengths: Ints, out: NDAr
 
     The others become zeros.
     """
-    data, (starts, lengths, count) = _bytes(data), _spans(starts, lengths)
+    data, (starts, lengths, count) = as_bytes(data), as_spans(starts, lengths)
     if len(out) != count or not out.flags.writeable or not (out.flags.c_contiguous or out[:1].flags.c_contiguous):
         raise KernelError(f"{count} rows do not fit {out.dtype}{out.shape}, or its rows are not contiguous")
     row_bytes = math.prod(out.shape[1:]) * out.itemsize
@@ -527,53 +400,6 @@ def gather_bytes(data: NDArray[np.uint8], starts: Ints, lengths: Ints, out: NDAr
         address(data), data.size, address(starts), address(lengths), count, address(out), row_bytes, stride, address(right)
     )
     return right
-
-
-class FeatureStat(NamedTuple):
-    """A feature as records have it.
-
-    `kind` is `BYTES`, `FLOAT` or `INT`; 0 where no record gives it one, -1 where records disagree. `least` and `most` count the
-    values in a record that has it, `present` those records.
-    """
-
-    name: bytes
-    kind: int
-    least: int
-    most: int
-    present: int
-
-
-class ExampleStats(Owned):
-    """Learns which features the records of a file have; a record that is no Example counts as one of the `others`."""
-
-    def __init__(self) -> None:
-        super().__init__(library().examples_new(), library().examples_free, "set of statistics")
-        self._totals = np.zeros(4, np.int64)
-
-    def add(self, data: NDArray[np.uint8], starts: Ints, lengths: Ints) -> None:
-        """Learn from more records."""
-        data, (starts, lengths, count) = _bytes(data), _spans(starts, lengths)
-        library().examples_add(
-            self.handle, address(data), data.size, address(starts), address(lengths), count, address(self._totals)
-        )
-
-    @property
-    def examples(self) -> int:
-        """How many records were Examples; one without features is one."""
-        return int(self._totals[0])
-
-    @property
-    def others(self) -> int:
-        """How many records were none."""
-        return int(self._totals[1])
-
-    @property
-    def features(self) -> tuple[FeatureStat, ...]:
-        """The features of all Examples, as first met."""
-        count, capacity = int(self._totals[2]), int(self._totals[3])
-        stats, names, ends = np.empty((count, 4), np.int64), np.empty(capacity, np.uint8), np.empty(count, np.int64)
-        library().examples_about(self.handle, address(stats), address(names), capacity, address(ends))
-        return tuple(FeatureStat(name, *stat) for name, stat in zip(_cut(names, ends), stats.tolist()))
 
 
 # ---- LMDB --------------------------------------------------------------------------------------------------------------

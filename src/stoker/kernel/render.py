@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 
 from stoker.errors import KernelError
 from stoker.kernel.device_load import DeviceLoad, KeptPictures
+from stoker.kernel.example_columns import Parsing
 from stoker.kernel.file_reads import Arena, Paths
 from stoker.kernel.library import library, place
 from stoker.kernel.native import ROW_DTYPE, Decoder, Images, Program, Spans
-from stoker.kernel.records import Blocks, Ints, Parsing, RecordTable
+from stoker.kernel.records import Blocks, Ints, RecordTable
 from stoker.kernel.status import Status
 from stoker.kernel.structs import INPUT, PICTURES, READING, SPANS
 

@@ -13,18 +13,19 @@ if TYPE_CHECKING:
     from .build import explained, known_shapes
     from .loader import Loader
     from .one_epoch import OneEpoch
-    from .supply import EpochSteps
+    from .worker_part import WorkerPart, warn_unsharded
 
-__all__ = ["EpochSteps", "Loader", "OneEpoch", "explained", "known_shapes"]
+__all__ = ["Loader", "OneEpoch", "WorkerPart", "explained", "known_shapes", "warn_unsharded"]
 
 _LATER: Registry[Any] = Registry(
     "name",
     {
-        "EpochSteps": ("stoker.loader.supply", "EpochSteps", ""),
         "Loader": ("stoker.loader.loader", "Loader", ""),
         "OneEpoch": ("stoker.loader.one_epoch", "OneEpoch", ""),
+        "WorkerPart": ("stoker.loader.worker_part", "WorkerPart", ""),
         "explained": ("stoker.loader.build", "explained", ""),
         "known_shapes": ("stoker.loader.build", "known_shapes", ""),
+        "warn_unsharded": ("stoker.loader.worker_part", "warn_unsharded", ""),
     },
 )
 

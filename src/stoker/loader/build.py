@@ -126,7 +126,7 @@ def compile_work(plan: Plan, layout: Layout, cache: SampleCache | None = None) -
     final = Runner(plan.work, make_stages(plan.work.steps, plan.seed, retries), skip, *first)
     rules = {**dict.fromkeys(plan.varying, STACK_EQUAL), **dict(plan.batch.pad)} if plan.batch else None
     specs = None if plan.specs is None else dict(plan.specs)
-    return BatchWork(final, finish_of(plan), layout, specs, rules, frozenset(specs or ()), source), segments
+    return BatchWork(final, Finish(plan.finishing, plan.seed), layout, specs, rules, frozenset(specs or ()), source), segments
 
 
 def reading_ahead(plan: Plan, deal: Deal, part: StepTurns, limit: int) -> tuple[Plan, int]:
@@ -175,11 +175,6 @@ def decodes(plan: Plan) -> bool:
 def finishes(plan: Plan, layout: Layout) -> bool:
     """Whether a worker joins a batch's rows when all are there; else the consumer does, because it costs nothing."""
     return loose_fields(plan, layout) or bool(plan.finishing.steps)
-
-
-def finish_of(plan: Plan) -> Finish:
-    """What happens to whole batches."""
-    return Finish(plan.finishing, plan.seed)
 
 
 def make_executor(
@@ -240,25 +235,16 @@ def _on_ray(plan: Plan, threads: int | None, processes: int | None, address: str
     return made
 
 
-def make_remote(at: str, keys: Any, threads: int | None, processes: int | None, name: str, plan: Plan) -> Executor:
-    """Threads of this process, and workers that connect to `at`."""
-    asked = f"loader(workers_at={at!r}"
-    if processes is not None or name not in ("auto", "threads"):
-        raise ConfigError(f"{asked}): remote workers can be combined with threads only; omit processes, and executor={name!r}")
-    remote_work = needed("stoker.loader.remote_work", "remote-workers", f"{asked})")
-    executor: Executor = remote_work.remote_executor(at, keys, threads, default_threads(plan).threads, plan)
-    return executor
-
-
-def make_pooled(
-    at: str | Sequence[str], keys: Any, threads: int | None, processes: int | None, name: str, plan: Plan
+def make_remote(
+    at: str | Sequence[str], pool: bool, keys: Any, threads: int | None, processes: int | None, name: str, plan: Plan
 ) -> Executor:
-    """Pools that others may use, too; and threads of this process, while there are none."""
-    asked = f"loader(pool={at!r}"
+    """Threads of this process, and workers that connect to `at`; or the pools there, which may serve others too."""
+    asked, what = (f"loader(pool={at!r}", "a pool") if pool else (f"loader(workers_at={at!r}", "remote workers")
     if processes is not None or name not in ("auto", "threads"):
-        raise ConfigError(f"{asked}): a pool can be combined with threads only; omit processes, and executor={name!r}")
+        raise ConfigError(f"{asked}): {what} can be combined with threads only; omit processes, and executor={name!r}")
     remote_work = needed("stoker.loader.remote_work", "remote-workers", f"{asked})")
-    executor: Executor = remote_work.pooled_executor(at, keys, threads, default_threads(plan).threads, plan)
+    make = remote_work.pooled_executor if pool else remote_work.remote_executor
+    executor: Executor = make(at, keys, threads, default_threads(plan).threads, plan)
     return executor
 
 

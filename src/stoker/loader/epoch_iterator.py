@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..batch.batch import Batch, Sample
 from ..batch.draft import column_bytes
 from ..device.framework_output import Handed
-from ..observe.meters import Along
+from ..observe.loop_sums import Along
 from ..plan.deal import Deal
 from ..profiler_ranges import within
 from .batch_units import BatchUnit

@@ -21,7 +21,6 @@ from ..stage.image import ImageStage
 from ..stage.runner import Reader, make_stages
 from ..stage.stage import Stage
 from ..storage.scratch import Scratch
-from .build import finish_of
 from .supply import ENDLESS
 
 
@@ -94,16 +93,15 @@ def blends(plan: Plan, epoch: int, position: int, rows: int) -> dict[str, Any]:
 
     Nothing where the size is not known here.
     """
-    finish = finish_of(plan)
     told: dict[str, Any] = {}
-    for step in finish.work.steps:
+    for step in plan.finishing.steps:
         node = step.node
         spec = step.given(node.image) if isinstance(node, Blend) else None
         if not isinstance(node, Blend) or spec is None or not spec.fixed:
             continue
         shape = tuple(n or 0 for n in spec.shape)
         size = (shape[1], shape[2]) if is_planar(shape, node) else (shape[0], shape[1])
-        drawn = draw(node.ops, finish.seed, epoch, position, step.streams[0], size)
+        drawn = draw(node.ops, plan.seed, epoch, position, step.streams[0], size)
         name = "blend" if "blend" not in told else f"blend {len(told) + 1}"
         told[name] = None if drawn is None or rows < 2 else _mixture(*drawn)
     return told

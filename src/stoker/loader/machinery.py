@@ -41,7 +41,6 @@ from .build import (
     layout_of,
     loose_fields,
     make_executor,
-    make_pooled,
     make_remote,
     memory_for_blocks,
     observer,
@@ -378,9 +377,9 @@ class Machinery:
 def _executor_of(options: RunOptions, name: str, threads: int | None, plan: Plan) -> Executor:
     processes = options.processes
     if options.pool is not None:
-        return make_pooled(options.pool, options.pool_keys, threads, processes, name, plan)
+        return make_remote(options.pool, True, options.pool_keys, threads, processes, name, plan)
     if options.workers_at is not None:
-        return make_remote(options.workers_at, options.worker_keys, threads, processes, name, plan)
+        return make_remote(options.workers_at, False, options.worker_keys, threads, processes, name, plan)
     beside = options.output.beside_device
     return make_executor(name, threads, processes, plan, options.memory, beside, options.ray_address)
 

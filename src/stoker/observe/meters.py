@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import struct
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -13,8 +12,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import ConfigError
 from ..storage.scratch import Looks
+from .loop_sums import PAUSE_S, Along, CameAlong, LatestRows, LoopSums
 from .stats import (
     BUCKETS,
     ExecutorStats,
@@ -55,38 +54,6 @@ _RARE = (
 _PART_S = 2.0
 #: who finds the interpreter lock taken for longer than this has competitors
 _TAKEN_S = 4e-4
-#: a step of the loop is a pause (a validation, a checkpoint) that takes longer than this, and so many times as long as a batch
-#: takes otherwise, where so many were seen; and a first step of such length (it compiles) is not counted
-_PAUSE_S, _PAUSE_TIMES, _PAUSE_STEPS = 1.0, 20.0, 8
-
-
-class _Latest:
-    """The latest rows of numbers, in memory that is taken once: a long run must not look like a leak."""
-
-    def __init__(self, most: int, width: int) -> None:
-        try:
-            self._rows = np.full((most, width), 0.0)  # written to, so that it is really there
-        except MemoryError as error:
-            raise ConfigError(f"there is not enough memory to start a loader ({error}); close others, or free some") from error
-        self._most, self._row, self.count = most, struct.Struct(f"{width}d"), 0
-
-    def append(self, row: Sequence[float]) -> None:
-        # Five times as fast as an assignment of NumPy's, and it is done for every task.
-        self._row.pack_into(self._rows, self.count % self._most * self._row.size, *row)  # type: ignore[arg-type]
-        self.count += 1
-
-    def rows(self, latest: int | None = None) -> NDArray[np.float64]:
-        """All that are kept, or so many, oldest first."""
-        count = self.count
-        kept = min(count, self._most, count if latest is None else latest)
-        at = (count - kept) % self._most
-        if at + kept <= self._most:
-            return np.array(self._rows[at : at + kept])
-        return np.concatenate((self._rows[at:], self._rows[: at + kept - self._most]))
-
-    def last(self) -> tuple[float, ...]:
-        """The latest of them."""
-        return self._row.unpack_from(self._rows, (self.count - 1) % self._most * self._row.size)  # type: ignore[arg-type]
 
 
 class TaskCosts(Protocol):
@@ -154,75 +121,6 @@ class _WorkerSums:
         self.tasks, self.busy_s, self.cpu_s = 0, 0.0, 0.0
 
 
-class _Loop(NamedTuple):
-    """Sums over the batches handed out so far, the first one excepted: it was there when the clock started."""
-
-    folded: int = 0  # batches these are of
-    samples: int = 0
-    nbytes: int = 0
-    waited_s: float = 0.0
-    step_s: float = 0.0
-    paused_s: float = 0.0  # between epochs, and in steps that are pauses
-    got_s: float = 0.0  # when the last of them was handed out
-    waits: NDArray[np.int64] = np.zeros(BUCKETS, np.int64)
-
-    def and_then(self, rows: NDArray[np.float64]) -> _Loop:
-        """With further rows of (asked, got, samples, bytes, away)."""
-        if not len(rows):
-            return self
-        asked, got, samples, nbytes, away = rows.T
-        before = np.concatenate(([self.got_s or asked[0]], got[:-1]))
-        waited, steps = got - asked, asked - before - away
-        pauses = steps > _PAUSE_S
-        if pauses.any():
-            pauses &= steps > _PAUSE_TIMES * self._usual_s(steps + waited)
-        later = waited if self.folded else waited[1:]  # the first batch was waited for before the clock started
-        counts = np.bincount(
-            np.clip(2 * np.log2(np.maximum(later, 1e-9) * 1e6) + 1, 0, BUCKETS - 1).astype(int), minlength=BUCKETS
-        )
-        return _Loop(
-            self.folded + len(rows),
-            self.samples + int(samples.sum()),
-            self.nbytes + int(nbytes.sum()),
-            self.waited_s + float(later.sum()),
-            self.step_s + float(steps[~pauses].sum()),
-            self.paused_s + float(away.sum() + steps[pauses].sum()),
-            float(got[-1]),
-            self.waits + counts,
-        )
-
-    def _usual_s(self, further: NDArray[np.float64]) -> float:
-        """What a batch takes with its step, by those so far or by further ones; without end where there are too few."""
-        seen = int(self.waits.sum())
-        if seen >= _PAUSE_STEPS:
-            return (self.step_s + self.waited_s) / seen
-        return float(np.sort(further)[len(further) // 2]) if len(further) > _PAUSE_STEPS else np.inf
-
-
-class Along:
-    """A batch and those that come with it, of `size` samples each: how many were handed out so far.
-
-    So small batches that were made together cost nothing to count.
-    """
-
-    __slots__ = ("handed", "row_bytes", "rows", "size")
-
-    def __init__(self, size: int, rows: int, row_bytes: float) -> None:
-        self.handed, self.size, self.rows, self.row_bytes = 0, size, rows, row_bytes
-
-
-class _Came(NamedTuple):
-    batches: int = 0
-    samples: int = 0
-    nbytes: int = 0
-
-    def and_also(self, along: Along) -> _Came:
-        """With what came along with the first."""
-        batches = max(0, along.handed - 1)
-        samples = max(0, min(along.handed * along.size, along.rows) - along.size)
-        return _Came(self.batches + batches, self.samples + samples, self.nbytes + int(samples * along.row_bytes))
-
-
 class Occupancy(NamedTuple):
     """What is under way: units that are complete, all of them, their bytes, and how many bytes they may take."""
 
@@ -271,12 +169,12 @@ class Meters:
         self._begun: float | None = None
         self._first: float | None = None
         self._next_cpu = 0.0
-        self._spans = _Latest(self.MOST_SPANS, len(Span._fields))
+        self._spans = LatestRows(self.MOST_SPANS, len(Span._fields))
         # What is handed out is only noted, and summed up some times per second: some loops take 200,000 batches per second.
-        self._handed = _Latest(self.MOST_SPANS, 5)  # asked, got, samples, bytes, time between epochs before it
-        self._sums = _Loop()
+        self._handed = LatestRows(self.MOST_SPANS, 5)  # asked, got, samples, bytes, time between epochs before it
+        self._sums = LoopSums()
         self._along: Along | None = None  # batches that come with the last one
-        self._came = _Came()  # those that came with earlier ones
+        self._came = CameAlong()  # those that came with earlier ones
         self._ended: float | None = None  # when an epoch ended, and no other has begun
         self._away_s = 0.0  # between epochs, since the last batch
         self._first_batches = 0  # when the clock started
@@ -400,7 +298,7 @@ class Meters:
         if self._first is None:
             self._stats = replace(self._stats, first_batch_s=now - (self._begun or now))
             self._start_clock(now)
-        elif self._handed.count == 2 and self._loop_sums().step_s > _PAUSE_S:
+        elif self._handed.count == 2 and self._loop_sums().step_s > PAUSE_S:
             self._start_clock(now)
         before, self._sums = self._sums, self._loop_sums()
         self._next_cpu = now + _CPU_EVERY_S
@@ -418,7 +316,7 @@ class Meters:
     def _start_clock(self, now: float) -> None:
         """Measure from here on: after the first batch, or after the second, where the loop took long for the first."""
         sums, came = self._loop_sums(), self._came_along()
-        self._sums = _Loop(sums.folded, sums.samples, sums.nbytes, got_s=sums.got_s)
+        self._sums = LoopSums(sums.folded, sums.samples, sums.nbytes, got_s=sums.got_s)
         self._first = self._summed_s = now
         self._cpu_at = time.process_time()
         self._first_batches = sums.folded + came.batches
@@ -427,7 +325,7 @@ class Meters:
         self._handed_s = 0.0
         self._last = Moment(0.0, 0.0, 0, 0, 0.0, self._early_s, self._stats.workers)
 
-    def _came_along(self) -> _Came:
+    def _came_along(self) -> CameAlong:
         """Batches that came with others, so far. Any thread may ask."""
         along, came = self._along, self._came
         return came if along is None else came.and_also(along)
@@ -437,7 +335,7 @@ class Meters:
         """Batches that come with the last one that was waited for."""
         return self._along
 
-    def _loop_sums(self) -> _Loop:
+    def _loop_sums(self) -> LoopSums:
         """The sums, with what was handed out since they were last taken. Any thread may ask."""
         sums, count = self._sums, self._handed.count
         return sums.and_then(self._handed.rows(count - sums.folded)) if count > sums.folded else sums
@@ -528,7 +426,7 @@ class Meters:
         workers = [*self._workers.values()]
         return sum(worker.busy_s for worker in workers), sum(worker.cpu_s for worker in workers)
 
-    def _elapsed(self, sums: _Loop) -> float:
+    def _elapsed(self, sums: LoopSums) -> float:
         return max(0.0, sums.got_s - self._first - sums.paused_s) if self._first is not None else 0.0
 
     def worked(self, samples: int) -> None:

@@ -98,7 +98,7 @@ def mixed_rows(pattern: tuple[int, ...], lengths: Sequence[int | None], until: s
     """How many positions there are until the first member is used up, or until all have been seen once; None: without end."""
     ends = [_position_of(pattern, member, length) for member, length in enumerate(lengths) if length is not None]
     if until == "all":
-        # A member's last sample must be in, so the end lies right behind it.
+        # A member's last sample must be in it, so the end is right after that.
         return None if len(ends) < len(lengths) else max(_position_of(pattern, m, n - 1) + 1 for m, n in enumerate(lengths) if n)
     return min(ends, default=None)
 

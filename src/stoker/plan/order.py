@@ -125,7 +125,7 @@ def _resolve(verbs: tuple[OrderNode, ...], source_length: int, positions: Ints, 
 
 
 def _resolve_pass(verbs: tuple[OrderNode, ...], source_length: int, epoch: int, positions: Ints, number: int) -> Ints:
-    # Every pass shuffles anew, also where repeats are nested: so passes are mixed into the epoch, not added to it.
+    # Every pass has a new order, also where repeats are nested: so passes are mixed into the epoch, not added to it.
     return _resolve(verbs, source_length, positions, key_of(epoch, number))
 
 
@@ -142,7 +142,7 @@ def _resolve_member(member: Member, numbers: Ints, epoch: int) -> Ints:
     length = _length(member.verbs, member.length)
     if length is None:
         return member.first + _resolve(member.verbs, member.length, numbers, epoch)
-    # A member that is used up begins again, shuffled anew, as with `repeat`.
+    # A member that is used up begins again in a new order, as with `repeat`.
     passes, within = np.divmod(numbers, length)
     return member.first + _by_group(passes, within, partial(_resolve_pass, member.verbs, member.length, epoch))
 

@@ -82,7 +82,7 @@ def stamp(path: bytes) -> bytes:
 
 
 def link_target(path: bytes) -> bytes | None:
-    """Where a symbolic link points; None when it is none."""
+    """Where a symbolic link points; None if it is not a link."""
     try:
         return os.readlink(path)
     except OSError:

@@ -125,7 +125,7 @@ class AtomicFile:
         if self._fd < 0:
             return
         self._net()
-        self._close()  # behind the removal: while the lock is held nobody else takes the file for left over
+        self._close()  # after the removal: while the lock is held, nobody takes the file for a leftover
 
     def __enter__(self) -> AtomicFile:
         return self

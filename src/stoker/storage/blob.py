@@ -27,7 +27,7 @@ class Blob(ABC):
     url: str
     #: the last part of its path
     name: str
-    #: bytes that are read along rather than asked for separately what lies behind them: about what one more request costs
+    #: a gap of so many bytes is read along, because one more request would cost about as much
     gap: int = 1 << 18
 
     @abstractmethod
@@ -53,7 +53,7 @@ class Blob(ABC):
 
     @abstractmethod
     def sibling(self, suffix: str) -> Blob:
-        """The file beside it whose name is this one's with `suffix` behind; never cached."""
+        """The file beside it whose name is this one's and `suffix`; never cached."""
 
     def hold(self) -> int:
         """A descriptor of a local file with these very bytes at these very offsets, open until `release`; -1: there is none."""

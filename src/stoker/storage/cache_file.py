@@ -1,4 +1,4 @@
-"""One file of the cache: an entry's bytes as they are, and behind them what proves that they are right.
+"""One file of the cache: an entry's bytes as they are, and after them what proves that they are right.
 
 ::
 

@@ -2,7 +2,7 @@
 
 Who adds or removes a file holds the flock of ``books`` while doing so, briefly; nobody waits for a download there. The books say
 how many bytes all files have together, and who is fetching what. They begin with ``!`` while they are being changed: whoever
-finds that, or nothing readable, counts the folder anew. So a kill at any instruction leaves nothing that is believed wrongly.
+finds that, or nothing readable, counts the folder again. So a kill at any instruction leaves nothing wrong that is believed.
 
 An entry that is being fetched is a ``.part`` file of full length, so what it will take counts from the start. Its owner holds a
 flock on it, which the kernel lets go when the owner dies: a part without a lock is rubbish.
@@ -196,7 +196,7 @@ class Folder:
 
     @contextmanager
     def _books(self, wait_s: float | None = None) -> Iterator[_Books]:
-        """The books, ours alone. If anything is raised while they are changed, they stay marked, and are made anew next time."""
+        """The books, ours alone. If anything is raised while they are changed, they stay marked, and are made again next time."""
         wait_s = _LOCK_S if wait_s is None else wait_s
         if not self._lock.acquire(timeout=wait_s):
             raise OSError(errno.ETIMEDOUT, f"another thread had the books of {self.path} for {wait_s:.0f} s")

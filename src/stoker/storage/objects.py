@@ -83,7 +83,7 @@ class ObjectRemote(Remote):
         scheme = scheme.lower()
         self.address, self.url = f"{scheme}://{rest}", f"{scheme}://{printable(rest.encode('utf-8', 'surrogateescape'))}"
         if scheme not in STORES or not re.fullmatch(r"[A-Za-z0-9._-]{1,255}", bucket) or not key or "?" in key:
-            # Not shown: what does not fit may be a password before the bucket, or a signature behind the key.
+            # Not shown: what does not fit may be a password before the bucket, or a signature after the key.
             raise ConfigError(
                 f"a URL that begins with {scheme}:// must be {scheme}://bucket/key, without name, password or query"
             )

@@ -176,7 +176,7 @@ class Remote(ABC):
 
     @abstractmethod
     def sibling(self, suffix: str) -> Remote:
-        """The file whose name is this one's with `suffix` behind."""
+        """The file whose name is this one's and `suffix`."""
 
     def close(self) -> None:
         """Let go of idle connections; it may be used again."""

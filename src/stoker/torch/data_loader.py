@@ -168,17 +168,13 @@ class DataLoader(torch_data.DataLoader):  # type: ignore[misc]
 
     def _begin_at(self, start: Start) -> DataLoaderIterator:
         user = self._user()
-        if user is not None and not user.ended:
-            workers = self._start_workers()  # its own: two iterators at once
-            run = self._begin(workers, start)
-            iterator = DataLoaderIterator(self, run, start)
-        else:
-            if self._run is not None:
-                self._run.leave()
-            workers = self._kept_workers()
-            run = self._run = self._begin(workers, start)
-            iterator = DataLoaderIterator(self, run, start)
-            self._user = weakref.ref(iterator)
+        alone = user is None or user.ended  # else this one gets workers of its own: two iterators at once
+        if alone and self._run is not None:
+            self._run.leave()
+        run = self._begin(self._kept_workers() if alone else self._start_workers(), start)
+        iterator = DataLoaderIterator(self, run, start)
+        if alone:
+            self._run, self._user = run, weakref.ref(iterator)
         self._position, self._begun, self._advanced = start, True, False
         self._latest = weakref.ref(iterator)
         return iterator
@@ -259,7 +255,7 @@ class DataLoader(torch_data.DataLoader):  # type: ignore[misc]
         return self._workers
 
     def _same(self, workers: BatchWorkers) -> bool:
-        """Whether workers have the data set as it is now: torch's, unless they are persistent, get it anew for each epoch."""
+        """Whether workers have the data set as it is now: torch's, unless they are persistent, get it again for each epoch."""
         if self.persistent_workers:
             return True
         if isinstance(workers.maker, LoweredBatches):

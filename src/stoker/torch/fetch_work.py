@@ -194,7 +194,7 @@ class FetchWork:
         """Let `get_worker_info()` tell the data set who asks."""
         number = worker_number()
         if not self._workers or (number is None and not self.stands_in):
-            yield  # as torch has it without workers; threads are none of its
+            yield  # as torch has it without workers; threads are not workers of torch
             return
         if self._info is None:
             seed = (key_of(self._seed) >> 2) + (number or 0)  # as torch's: not negative, and another one for each

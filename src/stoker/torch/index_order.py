@@ -208,7 +208,7 @@ class _Keys:
 
 
 def _number(index: Any) -> int | None:
-    """The number that an index of another type is, NumPy's or torch's say; None: it is none."""
+    """The number that an index of another type is, such as NumPy's or torch's; None: it is not a number."""
     try:
         return operator.index(index)
     except (TypeError, RuntimeError, ValueError):

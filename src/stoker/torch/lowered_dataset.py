@@ -92,7 +92,7 @@ def _items(dataset: Any) -> _Items | NotLowered:
         return _joined(dataset)
     if kind is data.TensorDataset:
         return _of_tensors(dataset)
-    folders = sys.modules.get("torchvision.datasets.folder")  # where nobody has imported it, this is none of its data sets
+    folders = sys.modules.get("torchvision.datasets.folder")  # unless it was imported, this is not one of its data sets
     if folders is not None and kind in (folders.ImageFolder, folders.DatasetFolder):
         return _of_files(dataset, folders)
     return NotLowered(f"{kind.__name__} is not a data set that Stoker knows, so its __getitem__ is called")

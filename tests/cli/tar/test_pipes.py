@@ -7,11 +7,11 @@ import os
 import signal
 import subprocess
 import tarfile
-import time
 from pathlib import Path
 
 import pytest
 
+from ...support import until
 from .conftest import ENVIRONMENT, STOKER, ended, make_tar, pipe, read_tar, some_samples
 
 
@@ -75,9 +75,7 @@ def test_ctrl_c_is_one_line_and_leaves_nothing(tmp_path: Path, command: str) -> 
         assert program.stdin is not None
         program.stdin.write(make_tar(None, some_samples(30))[:20_000])
         program.stdin.flush()
-        deadline = time.monotonic() + 30
-        while not os.listdir(out) and time.monotonic() < deadline:
-            time.sleep(0.01)
+        until(lambda: os.listdir(out))
         program.send_signal(signal.SIGINT)
         errors = program.communicate(timeout=30)[1].decode()
     assert program.returncode == 130 and errors.splitlines()[-1] == "stopped" and "Traceback" not in errors

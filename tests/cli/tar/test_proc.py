@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from stoker.cli.tar.folders import collect, lay_out, safe_name
 from stoker.engine.shell import Workshop
 from stoker.source.streams.tar_stream import TarSample
 
+from ...support import until
 from .conftest import ENVIRONMENT, STOKER, keys_of, make_tar, read_tar, some_samples
 
 
@@ -101,12 +101,12 @@ def test_killed_nothing_is_left(shards: list[Path], temporary: Path, tmp_path: P
         str(tmp_path / "out.tar"),
     ]
     program = subprocess.Popen([*STOKER, *words], stderr=subprocess.PIPE, env={**ENVIRONMENT, "TMPDIR": str(temporary)})
-    wait_until(lambda: (tmp_path / "pids").exists() and len((tmp_path / "pids").read_text().split()) == 3)
+    until(lambda: (tmp_path / "pids").exists() and len((tmp_path / "pids").read_text().split()) == 3)
     program.send_signal(number)
     errors = program.communicate(timeout=30)[1].decode()
     assert program.returncode == (-9 if number == signal.SIGKILL else 130 if number == signal.SIGINT else 128 + number)
     assert "Traceback" not in errors
-    wait_until(lambda: not os.listdir(temporary))
+    until(lambda: not os.listdir(temporary))
     assert_gone(tmp_path / "pids")
     assert not (tmp_path / "out.tar").exists()
 
@@ -164,17 +164,10 @@ def test_folders_that_a_command_locked_are_removed_all_the_same(tar: Any, shards
     assert done.code == 0 and os.listdir(temporary) == []
 
 
-def wait_until(there: Any) -> None:
-    deadline = time.monotonic() + 30
-    while not there() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert there()
-
-
 def assert_gone(pids: Path) -> None:
     """None of the processes lives; one that was just killed may take a moment."""
     for pid in map(int, pids.read_text().split()):
-        wait_until(lambda pid=pid: state_of(pid) in ("", "Z"))
+        until(lambda pid=pid: state_of(pid) in ("", "Z"))
 
 
 def state_of(pid: int) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import pytest
 
 import stoker
 
+from ...support import until
 from .conftest import ENVIRONMENT, STOKER, make_tar, read_tar, some_samples
 
 
@@ -105,9 +105,7 @@ def test_killed_and_started_again_the_shards_are_the_same(tar: Any, whole: Path,
         assert first.stdin is not None and first.stderr is not None
         first.stdin.write(data[: len(data) // 2])
         first.stdin.flush()
-        deadline = time.monotonic() + 30
-        while len(made(out, "wanted")) < 3 and time.monotonic() < deadline:
-            time.sleep(0.01)
+        until(lambda: len(made(out, "wanted")) >= 3)
         first.send_signal(number)
         errors = first.stderr.read().decode()
         first.stdin.close()

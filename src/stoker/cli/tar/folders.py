@@ -51,7 +51,7 @@ def collect(folder: str, sample: TarSample, table: Mapping[bytes, str]) -> list[
     """The samples that a folder holds.
 
     ``sample.FIELD`` are the fields of the sample itself, ``sampleMORE.FIELD`` those of another whose key has MORE at its end.
-    Other files, and folders, are nobody's. Fields come in the order they had, new ones behind them by name.
+    Other files and folders are ignored. Fields come in the order they had, then new ones by name.
     """
     found: dict[bytes, dict[str, bytes]] = {}
     order = {field: number for number, field in enumerate(sample.fields)}

@@ -73,7 +73,7 @@ class Shelf:
         yield from self._read(batch)
 
     def _read(self, batch: list[TarExtent]) -> list[TarSample]:
-        """Some samples, as if they lay one behind the other in one archive: that is much faster than one by one.
+        """Some samples, as if they were adjacent in one archive: that is much faster than one by one.
 
         It goes wrong where one brings the end of its shard along, or two of the same key meet. Then one by one they are right.
         """

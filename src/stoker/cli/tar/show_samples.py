@@ -99,7 +99,7 @@ def content(data: bytes, width: int) -> str:
 
 
 def _text(data: bytes) -> str | None:
-    """The beginning of a text; None of what is none."""
+    """The beginning of a text; None if it is not text."""
     begin = data[:_LOOK]
     try:
         text = begin.decode("utf-8")

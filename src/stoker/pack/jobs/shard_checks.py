@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from ...errors import CorruptShard
 from ...kernel import native
-from ...kernel.records import BYTES as BYTES_LIST
-from ...kernel.records import ExampleStats, TarScan, Wanted, crc32c, parse_examples, verify_records
+from ...kernel.example_columns import BYTES as BYTES_LIST
+from ...kernel.example_columns import ExampleStats, Wanted, parse_examples
+from ...kernel.records import TarScan, crc32c, verify_records
 from ...sizes import counted
 from ...source.chunk import BytesColumn, Ints
 from ...source.paths import printable, unprintable

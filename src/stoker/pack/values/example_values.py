@@ -135,7 +135,7 @@ def parse_example(data: bytes) -> dict[str, bytes | int]:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """A number and the place behind it."""
+    """A number and the place after it."""
     number = shift = 0
     while True:
         byte = data[at]

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from ...kernel import native
+from ...kernel.example_columns import BYTES as BYTES_LIST
+from ...kernel.example_columns import ExampleStats, Wanted, parse_examples
 from ...kernel.library import Bytes
-from ...kernel.records import BYTES as BYTES_LIST
-from ...kernel.records import ExampleStats, Wanted, parse_examples
 from ...source.paths import printable
 from ...source.shards.tfrecord_source import RECORD
 from ...storage.scratch import Scratch
@@ -20,7 +20,7 @@ _PROGRAM = native.Program()
 
 
 def make_seek(data: Bytes, scratch: Scratch, step: int = native.SEEK_STEP) -> bytes:
-    """The seek index of a JPEG; nothing for whatever is none, or none that can have one, or is damaged."""
+    """The seek index of a JPEG; nothing for other data, for a JPEG that cannot have one, or for a damaged one."""
     if bytes(memoryview(data)[:3]) != _JPEG:  # type: ignore[arg-type]  # NumPy's arrays are buffers before Python 3.12 says so
         return b""
     return scratch.decoder.seek_index(_PROGRAM, data, step)[0]

@@ -35,7 +35,7 @@ _SMOOTH = {"L", "LA", "RGB", "RGBA", "CMYK"}
 
 
 def picture_kind(data: bytes) -> str:
-    """The extension that fits a picture's bytes, or nothing if they are none.
+    """The extension that fits a picture's bytes, or nothing if they are not a picture.
 
     >>> picture_kind(b"\\xff\\xd8\\xff\\xe0..."), picture_kind(b"hello")
     ('jpg', '')

@@ -52,7 +52,7 @@ def key_reader(source: Source) -> KeyOf:
 
 
 class UniqueKeys:
-    """Safe keys of all samples, the later of two equal ones with a number behind: ``a/x``, ``a/x-2``.
+    """Safe keys of all samples, the later of two equal ones with a number at its end: ``a/x``, ``a/x-2``.
 
     Only hashes of the keys are held, and the keys that had to be changed: the others are made again when they are asked for.
     """
@@ -73,7 +73,7 @@ class UniqueKeys:
 
     @property
     def changed(self) -> int:
-        """How many keys have a number behind because another sample has the same."""
+        """How many keys have a number at the end because another sample has the same."""
         return len(self._changed)
 
     @property

@@ -175,7 +175,7 @@ class _LmdbFile:
         return _LmdbFile(self._lmdb, self.path, self._map_size, self._overwrite)
 
     def put(self, key: bytes, value: bytes) -> None:
-        """Add an entry behind all others."""
+        """Add an entry after all others."""
         self._waiting.append((key, value))
         self._gathered += len(key) + len(value)
         if self._gathered >= _GATHER:

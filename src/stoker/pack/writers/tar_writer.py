@@ -344,7 +344,7 @@ def _extension(name: bytes, kind: bytes, data: bytes) -> bytes:
 
 
 def _split_name(name: bytes) -> tuple[bytes, bytes]:
-    """A long name in two, as ustar has it: at a slash, at most 155 bytes before it and 100 behind; both empty where none fits."""
+    """A long name in two, as ustar has it: at a slash, at most 155 bytes before and 100 after it; both empty where none fits."""
     at = name.find(b"/", len(name) - 101, 156)
     return (name[:at], name[at + 1 :]) if at > 0 else (b"", b"")
 

@@ -30,7 +30,7 @@ _PACKED = (".gz", ".tgz", ".zst", ".zstd", ".tzst", ".bz2", ".xz")
 
 
 class ShardFile:
-    """A shard in a file. The shard appears first and its index right behind, so there is never an index without its shard.
+    """A shard in a file. The shard appears first and then its index, so there is never an index without its shard.
 
     With `about`, which is added to what the index says, it is the other way round: so a shard that is there has all that was said
     about it. Killed in between, there is an index without a shard, which the next try replaces. `about` is looked at when the

@@ -20,7 +20,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...errors import ConfigError
-from ...kernel.records import ExampleStats, crc32c_spans, mask_crc
+from ...kernel.example_columns import ExampleStats
+from ...kernel.records import crc32c_spans, mask_crc
 from ...source.paths import AnyPath
 from ...source.shards.feature import about_examples
 from ...source.shards.shard_index import SeekStrings, ShardIndex, seek_columns

@@ -20,7 +20,7 @@ class FilelistSource(LabelledFiles):
 
     Fields: ``image``, the file's bytes, and ``label``. Paths are relative to `root`, or else to the folder the list is
     in; absolute paths stand as they are. A line may end in blanks and an integer, as in ImageNet's lists; that is not
-    part of the path. (A file whose very name ends so is listed with one more integer behind it.)
+    part of the path. (A file whose very name ends so is listed with one more integer after it.)
 
     Labels: ``"folder"`` numbers the names of the folders the files lie in, sorted; a list of class names numbers them by
     their places in it; a dict gives the label of each such name; ``"line"`` takes the integer at the end of the line; a

@@ -72,9 +72,9 @@ def class_numbers(names: Any, call: str) -> dict[str, int]:
     return numbers
 
 
-def check_mapping(mapping: Mapping[str, int], call: str) -> dict[str, int]:
+def check_mapping(mapping: Mapping[str, int]) -> dict[str, int]:
     """A user's mapping with plain integers for labels."""
-    return {name: as_label(label, f"{call}(labels={{{name!r}: ...}})") for name, label in mapping.items()}
+    return {name: as_label(label, f"voc(labels={{{name!r}: ...}})") for name, label in mapping.items()}
 
 
 def mapped_classes(numbers: Mapping[str, int]) -> tuple[str, ...]:

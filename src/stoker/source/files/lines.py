@@ -72,7 +72,7 @@ def _names_something(line: bytes) -> bool:
 
 
 def split_number(line: bytes) -> tuple[bytes, bytes | None]:
-    """The path on a line, and the integer behind it where there is one."""
+    """The path on a line, and the integer after it, if there is one."""
     found = _NUMBERED.fullmatch(line) if line.rstrip(b" \t")[-1:].isdigit() else None
     return (found[1], found[2]) if found else (line, None)
 

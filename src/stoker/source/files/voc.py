@@ -265,7 +265,7 @@ class _Objects:
         if labels is None:
             numbers = {name: label for label, name in enumerate(known)}
         else:
-            numbers = check_mapping(labels, "voc") if isinstance(labels, Mapping) else class_numbers(labels, "voc")
+            numbers = check_mapping(labels) if isinstance(labels, Mapping) else class_numbers(labels, "voc")
             _refuse_unknown(known, numbers)
         given = (numbers.get(name, NO_LABEL) for name in self.names)
         return np.fromiter(given, np.int64, len(self.names)), mapped_classes(numbers)

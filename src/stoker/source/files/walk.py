@@ -15,7 +15,7 @@ IMAGE_EXTENSIONS = frozenset(
 )
 ANY_IMAGE = "**/*"
 
-#: (folder below the root, with a slash behind it, or empty; file names in it) -> those that are wanted
+#: (folder below the root, with a slash at its end, or empty; file names in it) -> those that are wanted
 Keep = Callable[[bytes, "list[bytes]"], "list[bytes]"]
 
 

@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import RecordError
+from ...kernel.example_columns import Parsed, Parsing, parse_into
 from ...kernel.file_reads import Arena
 from ...kernel.native import Images
-from ...kernel.records import Parsed, Parsing, gather_bytes, parse_into
+from ...kernel.records import gather_bytes
 from ..chunk import BytesColumn, Column, FieldSpec, Ints
 from .feature import Feature
 

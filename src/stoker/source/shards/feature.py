@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from ...errors import ConfigError, CorruptIndex
-from ...kernel.records import BYTES as KIND_BYTES
-from ...kernel.records import FLOAT as KIND_FLOAT
-from ...kernel.records import INT as KIND_INT
-from ...kernel.records import ExampleStats, Wanted
+from ...kernel.example_columns import BYTES as KIND_BYTES
+from ...kernel.example_columns import FLOAT as KIND_FLOAT
+from ...kernel.example_columns import INT as KIND_INT
+from ...kernel.example_columns import ExampleStats, Wanted
 from ..chunk import BYTES, OBJECT, FieldSpec, array_spec
 from ..paths import printable
 

@@ -26,7 +26,8 @@ from ...errors import (
     SourceNotFound,
     WriteError,
 )
-from ...kernel.records import MEMBER, ExampleStats, TarScan
+from ...kernel.example_columns import ExampleStats
+from ...kernel.records import MEMBER, TarScan
 from ...sizes import show_bytes
 from ...storage.blob import Blob
 from ...storage.cache_blob import CachedBlob

@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import ConfigError, CorruptShard, RecordError, SourceNotFound
-from ...kernel.records import Parsed, RecordTable, Seal, crc32c, crc32c_spans, walk_lmdb
+from ...kernel.example_columns import Parsed
+from ...kernel.records import RecordTable, Seal, crc32c, crc32c_spans, walk_lmdb
 from ...storage.local import LocalBlob
 from ...storage.scratch import Scratch
 from ..chunk import BYTES, OBJECT, Column, FieldSpec, Ints, array_spec

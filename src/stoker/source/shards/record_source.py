@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import RecordError, SourceEmpty
+from ...kernel.example_columns import Parsing
 from ...kernel.file_reads import Arena
-from ...kernel.records import Blocks, Parsing, RecordTable, Seal, crc32c, crc32c_spans
+from ...kernel.records import Blocks, RecordTable, Seal, crc32c, crc32c_spans
 from ...kernel.render import Boxes, RecordInput
 from ...sizes import counted, show_bytes
 from ...storage.blob import Blob

@@ -138,7 +138,7 @@ class IndexTail:
         return bytes(data)
 
     def content(self) -> tuple[bytes, ...]:
-        """All of it, for whoever writes it anew."""
+        """All of it, for writing it again."""
         if self.blob is None:
             return self.parts
         data = bytearray(self.length)
@@ -154,7 +154,7 @@ class SeekStrings:
         self._parts: list[bytes] = []
 
     def add(self, seek: bytes, row: int | None = None) -> None:
-        """The next record's, or that of record `row`: those between have none. An empty one is none."""
+        """The next record's, or that of record `row`: those between have none. An empty one does not count."""
         if row is not None:
             self.pad(row)
         self._lengths.append(len(seek))

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import CorruptShard, RecordError
-from ...kernel.records import ExampleStats, scan_tfrecord
+from ...kernel.example_columns import ExampleStats
+from ...kernel.records import scan_tfrecord
 from ...sizes import counted, show_bytes
 from ...storage.blob import Blob
 from ..chunk import OBJECT, Ints
