@@ -289,7 +289,9 @@ def test_memory_that_closed_loaders_leave_to_torch_is_of_use_to_the_next(monkeyp
 
 def test_a_gpu_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch_output, "needed", lambda *names: TwoGpus())
-    with pytest.raises(ConfigError, match=r"loader\(device='cuda:2'\): torch finds 2 CUDA devices, numbered from 0; choose one of"):
+    with pytest.raises(
+        ConfigError, match=r"loader\(device='cuda:2'\): torch finds 2 CUDA devices, numbered from 0; choose one of"
+    ):
         torch_output.choose_torch_output("cuda:2")
 
 
