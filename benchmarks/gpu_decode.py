@@ -238,7 +238,7 @@ def stages(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     scratch, found = Scratch(), {}
     for step in (SEEK_STEP, 4):
         seeks = [make_seek(photo, scratch, step) for photo in photos]
-        for pictures in (64, 512):
+        for pictures in (4,) if options.quick else (64, 512):
             many = -(-pictures // len(photos))
             told = Stages((photos * many)[:pictures], (seeks * many)[:pictures]).see(options)
             found[f"step {step}, {pictures} pictures"] = told

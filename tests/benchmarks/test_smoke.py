@@ -209,11 +209,14 @@ def test_every_part_that_runs_on_a_gpu_prints_its_figures_and_one_that_fails_los
     monkeypatch.setattr(train_gpu, "finish", lambda device: None)
     monkeypatch.setattr(train_gpu, "make_step", lambda name, options: train_gpu.only_look)
     monkeypatch.setattr(train_gpu, "synthetic", lambda options: nullcontext(train_gpu.Feed(repeat((None, None)), lambda: None)))
-    words = ["--quick", "--images", str(few_images), "--threads", "2", "--parts", "nvjpeg,delivered,training"]
+    for name in ("synchronize", "reset_peak_memory_stats", "memory_allocated", "max_memory_allocated"):
+        monkeypatch.setattr(f"torch.cuda.{name}", lambda: 0)
+    parts = "nvjpeg,delivered,training,stages,memory"
+    words = ["--quick", "--images", str(few_images), "--threads", "2", "--parts", parts]
     assert gpu_decode.main([*words, "--pinned-memory", "1MB", "--device-memory", "100MB"]) == 1
 
-    *parts, last = map(json.loads, capsys.readouterr().out.splitlines())
-    assert [each["part"] for each in parts] == ["nvjpeg", "delivered", "training", "training", "training"]
+    *told, last = map(json.loads, capsys.readouterr().out.splitlines())
+    assert [each["part"] for each in told] == ["nvjpeg", "delivered", "training", "training", "training", "stages", "memory"]
     assert last["nvjpeg"] == {"failed": "RuntimeError: nvJPEG does not work here"}
     assert set(last["delivered"]["images_per_s"]) == {
         f"{source}, {place}, 2 threads" for source in ("files", "indexed") for place in ("kept", "cuda", "cpu")
@@ -222,6 +225,12 @@ def test_every_part_that_runs_on_a_gpu_prints_its_figures_and_one_that_fails_los
     for model in ("resnet18", "resnet50"):
         assert set(last["training"][model]["of_synthetic"]) == feeds
         assert last["training"][model]["time_decoding"] == {"files, kept": None, "files, kept auto": None}, "without a GPU"
+    assert set(last["stages"]) == {"step 16, 4 pictures", "step 4, 4 pictures"}
+    kernels = {"stk_unstuff_ranges", "stk_weigh_axes", "stk_decode_segments", "stk_transform_blocks", "stk_finish_rows"}
+    assert all(kernels < set(found) for found in last["stages"].values())
+    assert set(last["memory"]["budgets"]) == {"64MB", "256MB", "1GB"}
+    assert all(found["bytes_per_picture"] > 1000 for found in last["memory"]["budgets"].values())
+    assert "on the GPU" in last["memory"]["explain"]
     asked = {f"{model} from {feed}, of synthetic" for model in ("resnet18", "resnet50") for feed in feeds - {"files, cpu"}}
     assert set(last["targets"]) == asked | {f"{source}, 2 threads, crops/s" for source in ("files", "indexed")}
 
