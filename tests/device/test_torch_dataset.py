@@ -348,7 +348,7 @@ def test_numpy_numbers_are_epochs_and_unknown_devices_are_named() -> None:
 
 def test_a_missing_cuda_device_is_named_with_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    for cuda, remedy in (("13.0", "nvidia-smi"), (None, "install a build with it")):
+    for cuda, remedy in (("13.0", "nvidia-smi, and the variable CUDA_VISIBLE_DEVICES"), (None, "install a build with it")):
         monkeypatch.setattr(torch.version, "cuda", cuda)
         with pytest.raises(ConfigError, match=rf"device='cuda'\): torch finds no CUDA device; .*{remedy}, or omit device"):
             numbers().batch(4).loader(device="cuda")

@@ -47,7 +47,7 @@ def choose_torch_output(device: Any) -> Output:
         first_line = str(error).partition("\n")[0]
         raise ConfigError(f"loader(device={device!r}): torch has no such device ({first_line})") from error
     if not torch.cuda.is_available():
-        known = "check the driver with nvidia-smi"
+        known = "check the driver with nvidia-smi, and the variable CUDA_VISIBLE_DEVICES"
         if torch.version.cuda is None:
             known = f"torch {torch.__version__} is built without CUDA, install a build with it"
         raise ConfigError(f"loader(device={device!r}): torch finds no CUDA device; {known}, or omit device")
