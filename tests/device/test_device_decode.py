@@ -787,12 +787,15 @@ def test_who_asks_for_the_gpu_hears_why_there_is_none(
 def test_a_device_that_fails_in_the_middle_ends_the_run_by_name(
     emulated: Emulation, photos: Path, function: str, code: int, after: int
 ) -> None:
+    before = set(threading.enumerate())
     with crops(photos, 4).loader(device="cuda", decode_on="cuda", threads=2) as loader:
         emulated.arm(function, code, after)
         with pytest.raises(DeviceError, match=rf"{function}: CUDA_ERROR_(ILLEGAL_ADDRESS|OUT_OF_MEMORY)"):
             epochs(loader, 9)
         emulated.arm("", 0)
     del loader
+    for thread in set(threading.enumerate()) - before:  # close() waits for tasks for some seconds only
+        thread.join(100)
     gc.collect()
     assert emulated.counts()[:3] == (0, 0, 0) and emulated.depth == 0
 
