@@ -200,18 +200,20 @@ if __name__ == "__main__":
     words.add_argument(
         "data", help="a folder of class folders, a .txt file of paths in such folders, or 'train-{0000..0147}.tar'"
     )
-    words.add_argument("--classes", type=int, help="how many there are; needed with tar shards")
+    words.add_argument("--classes", type=int, help="number of classes; needed with tar shards")
     words.add_argument("--model", default="small", help="'small', or a model of torchvision: resnet50 (default: small)")
     words.add_argument("--size", type=int, default=64, help="side of the crops in pixels; 224 for ImageNet (default: 64)")
     words.add_argument("--batch", type=int, default=16, help="images per rank and step (default: 16)")
     words.add_argument("--lr", type=float, default=0.02, help="learning rate (default: 0.02)")
     words.add_argument("--epochs", type=int, default=3, help="(default: 3)")
-    words.add_argument("--steps", type=int, help="stop after this many, of all runs together")
-    words.add_argument("--every", type=int, default=2, metavar="STEPS", help="print the loss and the rate (default: 2)")
-    words.add_argument("--warmup", type=int, default=2, metavar="LINES", help="of these, left out of the mean (default: 2)")
+    words.add_argument("--steps", type=int, help="stop after this many steps, over all runs")
+    words.add_argument("--every", type=int, default=2, metavar="STEPS", help="print loss and rate every STEPS steps (default: 2)")
+    words.add_argument(
+        "--warmup", type=int, default=2, metavar="LINES", help="first printed lines that the mean leaves out (default: 2)"
+    )
     words.add_argument("--checkpoint", type=Path, help="save here, and resume from here")
     words.add_argument(
-        "--save", type=int, default=1000, metavar="STEPS", help="save after so many (default: 1000), and at the end"
+        "--save", type=int, default=1000, metavar="STEPS", help="save every STEPS steps (default: 1000), and at the end"
     )
     words.add_argument("--compare", action="store_true", help="train twice, with a serial and a parallel pipeline")
     words.add_argument("--profile", type=Path, metavar="LOGDIR", help="write a profile, rates and pictures for TensorBoard")

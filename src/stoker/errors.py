@@ -50,7 +50,7 @@ class ConfigError(StokerError, ValueError):
 
 
 class ArgumentError(ConfigError, TypeError):
-    """A method does not have such an argument; the message names the one that was probably meant."""
+    """A method does not have such an argument, or lacks one; the message names what was probably meant."""
 
 
 class MissingExtra(StokerError, ImportError):

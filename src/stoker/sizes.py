@@ -1,4 +1,4 @@
-"""Sizes and counts as people write and read them: ``"2GB"``, ``"512 MiB"``, ``"1 sample"``."""
+"""Sizes, counts and types as people write and read them: ``"2GB"``, ``"512 MiB"``, ``"1 sample"``."""
 
 from __future__ import annotations
 
@@ -34,6 +34,16 @@ def parse_bytes(value: int | str, name: str) -> int:
     if not isinstance(size, int) or isinstance(size, bool) or not 0 < size < 1 << 62:
         raise ConfigError(f"{name}={value!r} is not a size; use a number of bytes, or a text such as '2GB' or '512MiB'")
     return size
+
+
+def a_type(value: object) -> str:
+    """The type of a value with its article.
+
+    >>> a_type(1), a_type({})
+    ('an int', 'a dict')
+    """
+    name = type(value).__name__
+    return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
 
 
 def show_bytes(count: float) -> str:

@@ -105,7 +105,7 @@ ROWS = {
     "samples in an order": f"2^{order.MAX_LENGTH.bit_length() - 1}",
     "epochs": f"2^{cursor.MOST_EPOCHS.bit_length() - 1}",
     "bad samples of a window that a state remembers": f"the latest {cursor.MOST_RECENT:,}",
-    "trying input and output": f"{io_retries._TOTAL_S:g} s; pauses of {io_retries._FIRST_S:g} to {io_retries._LONGEST_S:g} s",
+    "retrying input and output": f"{io_retries._TOTAL_S:g} s; pauses of {io_retries._FIRST_S:g} to {io_retries._LONGEST_S:g} s",
     "traceback in a line": f"{faults._MOST_TRACE:,} characters",
     "quarantine file that is searched": f"{text_files._TAIL >> 20} MiB",
     "worker threads": f"{thread_count._WAITING} more for remote shards; up to {MOST_THREADS} where tasks",
@@ -136,7 +136,7 @@ ROWS = {
     "samples of a stream pulled ahead": f"of {front.ROWS}",
     "tasks and waits kept for `trace`": f"{Meters.MOST_SPANS:,}",
     "file of `observe.trace`": str(default(trace_events.trace, "most")).replace("GB", " GB"),
-    "events of it that are held back": f"{trace_events._NOTED:,}, and {trace_events._HELD_S:g} s",
+    "events of it that are buffered": f"{trace_events._NOTED:,}, and {trace_events._HELD_S:g} s",
     "timeline of `observe.tensorboard`": f"{default(tensorboard_log.tensorboard, 'trace_s'):g} s, and "
     f"{tensorboard_log._MOST_TRACE >> 20} MiB",
     "connections to a page of `observe.watch` or `observe.prometheus`": (

@@ -314,9 +314,9 @@ WITHOUT_A_MESSAGE: dict[str, tuple[Callable[[], Pipeline], str]] = {
         lambda: numbers().map(unreadable).unbatch(),
         r"cannot split sample '0': a field raised NoMessage",
     ),
-    "values that are not pictures": (lambda: numbers().map(unreadable).image("x", Resize(4)), "a Unreadable is neither encoded"),
+    "values that are not pictures": (lambda: numbers().map(unreadable).image("x", Resize(4)), "an Unreadable is neither encoded"),
     "columns": (lambda: stoker.arrays(x=Unreadable()), r"arrays\(x=...\): NumPy cannot make an array of this Unreadable"),
-    "a key": (lambda: numbers().map(lambda s: {"x": 1, "__key__": Unreadable()}).batch(4), r"a Unreadable cannot be a key"),
+    "a key": (lambda: numbers().map(lambda s: {"x": 1, "__key__": Unreadable()}).batch(4), r"an Unreadable cannot be a key"),
 }
 
 

@@ -152,6 +152,13 @@ def test_the_part_between_two_snapshots_is_their_difference() -> None:
         first - second
 
 
+def test_no_part_of_a_run_waited_less_than_nothing_although_reasons_are_estimated_anew() -> None:
+    earlier = Stats(batches=1, steps=(StepStats("read", "read", 4, 2.0, 1.0, lock_s=0.5, wait_s=0.5),))
+    later = Stats(batches=2, steps=(StepStats("read", "read", 8, 4.0, 2.0, lock_s=0.4, wait_s=1.6),))
+    [step] = (later - earlier).steps
+    assert step.lock_s == 0 and step.wait_s == pytest.approx(1.1) and step.samples == 4
+
+
 def test_nothing_cannot_be_merged() -> None:
     with pytest.raises(ConfigError, match="no statistics"):
         merge([])

@@ -160,11 +160,11 @@ def test_a_key_that_lmdb_cannot_hold_is_refused(tmp_path: Path, key: str) -> Non
         ([{"x": np.zeros(2)}, {"x": 1}], r"'x' is int here and <f8\[2\]"),
         ([{"x": {1: 2}}], "keys in JSON must be str"),
         ([{"x": {"a": b"b"}}], "a bytes cannot be stored"),
-        ([{"x": object()}], "a object cannot be stored"),
+        ([{"x": object()}], "an object cannot be stored"),
         ([{"x": np.array([object()])}], "Python objects"),
         ([{"x": "\ud800"}], "UTF-8"),
         ([{}], "no fields"),
-        ([3], "cannot be a int"),
+        ([3], "cannot be an int"),
     ],
 )
 def test_what_cannot_be_stored_is_told_and_leaves_nothing(tmp_path: Path, samples: list[Any], why: str) -> None:

@@ -114,7 +114,7 @@ def test_tensors_that_numpy_cannot_read_are_refused() -> None:
         (["a/1.jpg", ""], "path 1 is ''"),
         (["a/1\0.jpg"], "path 0 is .*no file has such a name"),
         ({"a/1.jpg"}, "cannot be a set"),
-        (7, "cannot be a int"),
+        (7, "cannot be an int"),
     ],
 )
 def test_what_cannot_be_a_path_is_named(given: Any, told: str) -> None:

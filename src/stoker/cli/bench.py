@@ -100,7 +100,7 @@ def bench(
     """Measure how many samples per second can be loaded, and compare.
 
     Every loader does the same work: read, decode, random crop resized to --size, flip half of the images, join --batch of them
-    as bytes (uint8). Without pictures, records are read and joined. The data are read once before, so that decoding is measured
+    as bytes (uint8). Without pictures, records are read and joined. The data are read once in advance, so decoding is measured
     and not the disk. The loaders take turns, five times each; the rate shown is the median, and ratios are computed within each
     turn. Of tar shards, TFRecords and LMDB, the first --samples are read. Other forms of the data (tar shards, seek indices, a
     cache), and the input of other loaders, are copies in a temporary folder, which is removed.
@@ -244,10 +244,10 @@ class _Bench:
         """As text."""
         found = self._found
         size = show_bytes(found.nbytes / found.count)
-        before = "read over the network each time" if found.remote else "read once before"
+        before = "read over the network each time" if found.remote else "read once in advance"
         tell(f"{counted(found.count, found.thing)} of {size} from {found.source}, {before}", style="bold")
         crops = f"random crops resized to {self._size} x {self._size}, " if found.field else ""
-        tell_sentence(f"{crops}batches of {self._batch}; median, slowest and fastest of {ROUNDS} rounds by turns")
+        tell_sentence(f"{crops}batches of {self._batch}; median, slowest and fastest of {ROUNDS} rounds in turn")
         if self._strategies and found.remote:
             tell_sentence("indented: copies on this machine, which are not read over the network")
         tell()
@@ -256,7 +256,7 @@ class _Bench:
         ceiling = self._ceiling
         most = f"{ceiling.samples_per_s:,.0f} {found.thing}s/s, {counted(ceiling.cores, 'core')}"
         tell_sentence(
-            f"ceiling of this machine for this work: {most} at {ceiling.cpu_s * 1e6:,.0f} us for each, as one takes alone; "
+            f"ceiling of this machine for this work: {most}, {ceiling.cpu_s * 1e6:,.0f} us each on one core alone; "
             f"{self._parallel.title}: {ceiling.share(self._parallel.rate):.0%} of that"
         )
         tell()
@@ -318,4 +318,4 @@ def _tell_steps(serial: Stats, parallel: Stats) -> None:
             [*cells, *(f"{_step_us(step, way):,.1f}" for way in _WAYS), bar(spent / total, 16 if out().width >= 100 else 4)]
         )
     columns = ("alone", "in parallel", *_WAYS.values())
-    tell_table(("step, us for each", *columns, ""), rows, right=columns)
+    tell_table(("step, us per sample", *columns, ""), rows, right=columns)

@@ -114,8 +114,8 @@ class Comparison:
     def honest(self) -> str:
         """What the training step is, and what it is not."""
         return (
-            f"A training step takes {time_text(self.step_s)} and is only waited for, as for an accelerator that needs no core of "
-            f"this machine. {ROUNDS} rounds by turns, after a warm-up; mean and standard deviation of the rounds."
+            f"A training step takes {time_text(self.step_s)} and only waits, as for an accelerator that needs no core of "
+            f"this machine. {ROUNDS} rounds in turn, after a warm-up; mean and standard deviation of the rounds."
         )
 
     def facts(self) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from ..engine.task_notes import note
 from ..errors import ConfigError, FunctionError, RecordError, StokerError, WriteError, message_of
 from ..pack.jobs.notes import noted
 from ..pack.writers.tar_writer import TarWriter
+from ..sizes import a_type
 from ..source.paths import printable
 from ..source.shards.codecs import decode_field
 from ..source.source import digest
@@ -150,7 +151,7 @@ def _several(made: Any) -> Iterable[Any]:
 def _checked(made: Any, sample: TarSample) -> dict[str, Any]:
     """A sample as it is written."""
     if not isinstance(made, Mapping):
-        raise ConfigError(f"the function returned a {type(made).__name__}; return a dict, None, or a list or generator of dicts")
+        raise ConfigError(f"the function returned {a_type(made)}; return a dict, None, or a list or generator of dicts")
     fields = {spelled(name) if isinstance(name, str) else name: value for name, value in made.items()}
     return {KEY: sample.key, **fields}
 

@@ -344,8 +344,11 @@ def _made(kind: type[Any], values: Mapping[str, Any]) -> Any:
 
 
 def _less(later: _T, earlier: _T) -> _T:
-    """The numbers of a value of this module without those of another; what is not a number stays."""
-    return _combined([later, earlier], lambda a, b: a - b)
+    """The numbers of a value of this module without those of another; what is not a number stays.
+
+    Reasons for time off a core are estimates over all of a run, so the later sum of one may be the smaller.
+    """
+    return _combined([later, earlier], lambda a, b: a - b if isinstance(a, Histogram) else max(type(a)(0), a - b))
 
 
 def _summed(values: Sequence[_T]) -> _T:

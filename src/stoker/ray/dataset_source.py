@@ -15,7 +15,7 @@ from ray.data.block import BlockAccessor
 from ..engine.ray_session import goes_to_ray
 from ..errors import ConfigError, ReadError, SourceEmpty
 from ..pipeline import Pipeline
-from ..sizes import counted
+from ..sizes import a_type, counted
 from ..source.chunk import BYTES, OBJECT, BytesColumn, Column, FieldSpec, Ints, array_spec, spread_columns
 from ..source.source import Rows, Source, digest
 from ..storage.scratch import Scratch
@@ -33,7 +33,7 @@ def source(dataset: Any) -> Pipeline:
     shuffles and resuming are Stoker's from there on. Read by threads (the default) or by ``executor="ray"``.
     """
     if not hasattr(dataset, "to_arrow_refs"):
-        raise ConfigError(f"stoker.ray.source() takes a ray.data.Dataset, got a {type(dataset).__name__}")
+        raise ConfigError(f"stoker.ray.source() takes a ray.data.Dataset, got {a_type(dataset)}")
     return Pipeline(RayDataSource.of(dataset.materialize()))
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import BatchError
+from ..sizes import a_type
 from .paths import printable
 
 if TYPE_CHECKING:
@@ -155,7 +156,7 @@ def key_text(key: Any) -> str:
     try:
         text = str(key)
     except Exception as error:  # it may be of any type
-        raise BatchError(f"a {type(key).__name__} cannot be a key, because it cannot be shown as text; use str") from error
+        raise BatchError(f"{a_type(key)} cannot be a key, because it cannot be shown as text; use str") from error
     try:
         return printable(text.encode("utf-8", "surrogateescape"))
     except UnicodeEncodeError:  # a lone surrogate, as broken JSON has it

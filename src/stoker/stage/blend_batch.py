@@ -14,6 +14,7 @@ from ..kernel import blend_rows as kernel
 from ..plan.columns import Step
 from ..plan.field_effects import is_planar
 from ..plan.nodes import Blend
+from ..sizes import a_type
 
 #: what a batch's random numbers are made of: seed, epoch, position of its first row, stream
 RowSeed = tuple[int, int, int, int]
@@ -78,7 +79,7 @@ def soft_labels(labels: Any, node: Blend, rows: int, keys: Callable[[], list[str
     if isinstance(labels, np.ndarray) and labels.shape == (rows, classes) and labels.dtype.kind in "iuf":
         return labels.astype(np.float32)
     if not isinstance(labels, np.ndarray) or labels.dtype.kind not in "iu" or labels.shape != (rows,):
-        told = f"{labels.dtype}{list(labels.shape)}" if isinstance(labels, np.ndarray) else f"a {type(labels).__name__}"
+        told = f"{labels.dtype}{list(labels.shape)}" if isinstance(labels, np.ndarray) else f"{a_type(labels)}"
         raise BatchError(
             f"blend(label={node.label!r}): the field holds {told}; it must hold one integer, or {classes} numbers, per row "
             "(classes=...)"
@@ -97,7 +98,7 @@ def soft_labels(labels: Any, node: Blend, rows: int, keys: Callable[[], list[str
 def _images(node: Blend, images: Any) -> NDArray[Any] | ImagesElsewhere:
     if not isinstance(images, np.ndarray) and not hasattr(images, "mix"):
         raise BatchError(
-            f"blend(image={node.image!r}): the field is a {type(images).__name__}, not one array: images to be mixed must have "
+            f"blend(image={node.image!r}): the field is {a_type(images)}, not one array: images to be mixed must have "
             "the same size; crop or resize them first"
         )
     if images.dtype not in (np.uint8, np.float32) or images.ndim not in (3, 4):

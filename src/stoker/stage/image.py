@@ -31,6 +31,7 @@ from ..plan.columns import Step
 from ..plan.field_effects import crop_fields, image_spec
 from ..plan.nodes import Image
 from ..plan.order import Places
+from ..sizes import a_type
 from ..source.chunk import BytesColumn, Chunk, Column, Ints
 from ..source.source import Rows, Source
 from ..storage.scratch import Scratch
@@ -410,7 +411,7 @@ def decode_pixels(column: Column, row: int, program: native.Program, scratch: Sc
 def decode_bytes(value: Any, program: native.Program, scratch: Scratch) -> NDArray[np.uint8]:
     """A whole image, by the kernel where it can, by Pillow where it cannot."""
     if not is_encoded(value):
-        raise UnsupportedImage(f"a {type(value).__name__} is not an encoded image; decode() takes bytes")
+        raise UnsupportedImage(f"{a_type(value)} is not an encoded image; decode() takes bytes")
     data = _view(value)
     try:
         return scratch.decoder.decode(program, data)
@@ -443,10 +444,10 @@ def as_pixels(value: Any, channels: int) -> NDArray[np.uint8]:
     except MemoryError:
         raise
     except Exception as error:  # lists of unequal length; tensors of a device, or with a gradient; what fails in its own way
-        told = f"a {type(value).__name__} is neither encoded bytes nor uint8 pixels"
-        raise UnsupportedImage(f"{told} (NumPy makes no array of it: {message_of(error)})") from error
+        told = f"{a_type(value)} is neither encoded bytes nor uint8 pixels"
+        raise UnsupportedImage(f"{told} (NumPy cannot make an array of it: {message_of(error)})") from error
     if pixels.dtype != np.uint8 or pixels.ndim not in (2, 3) or (pixels.ndim == 3 and pixels.shape[2] not in (1, 3, 4)):
-        told = f"{pixels.dtype}{list(pixels.shape)}" if pixels.dtype.kind in "biufc" else f"a {type(value).__name__}"
+        told = f"{pixels.dtype}{list(pixels.shape)}" if pixels.dtype.kind in "biufc" else f"{a_type(value)}"
         first = pixels.dtype == np.uint8 and pixels.ndim == 3 and pixels.shape[0] in (1, 3, 4)
         raise UnsupportedImage(
             f"{told} is neither encoded bytes nor uint8 pixels (height, width[, 1, 3 or 4])"

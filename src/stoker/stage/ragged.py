@@ -14,7 +14,7 @@ from ..errors import BatchError, RecordError, StokerError, message_of
 from ..faults import RunAgain
 from ..plan.columns import Step
 from ..plan.nodes import Filter, FlatMap, Function, MapBatch, Regroup, Unbatch, describe_function
-from ..sizes import counted
+from ..sizes import a_type, counted
 from ..source.chunk import OBJECT, Chunk, Ints
 from ..source.sample_names import KEY, NamedColumns, Names, key_text
 from ..storage.scratch import Scratch
@@ -141,9 +141,7 @@ def map_batch(
 
 def _key_list(given: Any, fn: Function) -> list[str]:
     if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
-        raise BatchError(
-            f"{describe_function(fn)} gave as '__key__' a {type(given).__name__}; it must be a list with one key per row"
-        )
+        raise BatchError(f"{describe_function(fn)} gave as '__key__' {a_type(given)}; it must be a list with one key per row")
     return [key_text(key) for key in given]
 
 

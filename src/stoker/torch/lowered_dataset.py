@@ -17,7 +17,7 @@ from ..errors import ConfigError, SourceEmpty
 from ..pipeline import Pipeline
 from ..plan.nodes import Image
 from ..registry import needed
-from ..sizes import counted
+from ..sizes import a_type, counted
 from ..source.arrays import ArraysSource
 from ..source.chunk import Ints
 from ..source.concat import ConcatSource
@@ -150,7 +150,7 @@ def _of_tensors(dataset: Any) -> _Items | NotLowered:
 
 def _why_not_an_array(torch: Any, tensor: Any) -> str | None:
     if type(tensor) is not torch.Tensor:
-        return f"is a {type(tensor).__name__}, not a plain tensor"
+        return f"is {a_type(tensor)}, not a plain tensor"
     if tensor.requires_grad:
         return "requires a gradient"
     if tensor.device.type != "cpu" or tensor.layout is not torch.strided:

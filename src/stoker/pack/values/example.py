@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import ConfigError
+from ...sizes import a_type
 from ...source.chunk import fits
 
 #: kinds of lists, by the number of their field in a Feature
@@ -167,7 +168,7 @@ def _numbers(value: Any, rounding: bool) -> List:
     try:
         array = np.asarray(value).reshape(-1)
     except (TypeError, ValueError, OverflowError) as error:
-        raise ConfigError(f"a {type(value).__name__} is not a list of numbers or bytes: {error}") from error
+        raise ConfigError(f"{a_type(value)} is not a list of numbers or bytes: {error}") from error
     if array.dtype.kind == "u" and array.dtype.itemsize == 8 and array.size and int(array.max()) >= 1 << 63:
         raise ConfigError(f"{int(array.max())} does not fit a signed 64-bit integer; pass its bytes")
     if array.dtype.kind in "biu":
@@ -177,7 +178,7 @@ def _numbers(value: Any, rounding: bool) -> List:
         return FLOAT, _packed(_floats(array, rounding or not isinstance(value, np.ndarray)))
     if array.dtype.kind in "SU":
         return _strings(array.tolist())
-    told = f"an array of {array.dtype}" if isinstance(value, np.ndarray) else f"a {type(value).__name__}"
+    told = f"an array of {array.dtype}" if isinstance(value, np.ndarray) else f"{a_type(value)}"
     raise ConfigError(f"{told} is not a list of numbers or bytes; convert it, or pass its bytes")
 
 

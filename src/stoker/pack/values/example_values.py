@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import ConfigError
+from ...sizes import a_type
 from ...source.chunk import fits
 from ...source.shards.codecs import encode_field
 
@@ -109,8 +110,7 @@ def _check_json(value: Any) -> None:
             _check_json(part)
     elif value is not None and not isinstance(value, (str, int, float)):
         raise ConfigError(
-            f"a {type(value).__name__} cannot be stored; use bytes, a text, a number, an array, or lists and mappings of texts "
-            "and numbers"
+            f"{a_type(value)} cannot be stored; use bytes, a text, a number, an array, or lists and mappings of texts and numbers"
         )
 
 

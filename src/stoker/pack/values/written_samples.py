@@ -7,6 +7,7 @@ from collections.abc import Generator, Iterable
 from typing import Any
 
 from ...errors import ConfigError
+from ...sizes import a_type
 from ...source.paths import printable
 from ...source.sample_names import KEY
 from ...source.shards.codecs import name_bytes
@@ -25,7 +26,7 @@ def split_sample(sample: Any, *, stem: bool = False) -> tuple[bytes | None, list
     names such as ``__url__`` are notes that other tools make about a sample, and not written.
     """
     if not hasattr(sample, "items"):
-        raise ConfigError(f"a sample cannot be a {type(sample).__name__}; {_EXAMPLE}")
+        raise ConfigError(f"a sample cannot be {a_type(sample)}; {_EXAMPLE}")
     if hasattr(type(sample), "sample_keys"):
         raise ConfigError("a batch is not a sample; omit .batch(...), or put .unbatch() after it")
     key, fields = None, []
@@ -52,7 +53,7 @@ def told_sample(number: int, key: bytes | None) -> str:
 def each(samples: Iterable[Any]) -> Generator[Any, None, None]:
     """The samples one by one. An iterator made here, such as a pipeline's, is closed with this one; a user's own is not."""
     if isinstance(samples, (str, bytes)) or not hasattr(samples, "__iter__") or hasattr(samples, "keys"):
-        raise ConfigError(f"samples cannot be a {type(samples).__name__}; use an iterable of them, or a pipeline")
+        raise ConfigError(f"samples cannot be {a_type(samples)}; use an iterable of them, or a pipeline")
     iterator = iter(samples)
     try:
         for sample in iterator:  # noqa: UP028  `yield from` would close a user's generator too
@@ -67,4 +68,4 @@ def _key_bytes(key: Any) -> bytes | None:
         return key
     if isinstance(key, str):
         return name_bytes(key, f"the key {key!r}")
-    raise ConfigError(f"the key {key!r} is a {type(key).__name__}; keys are str or bytes")
+    raise ConfigError(f"the key {key!r} is {a_type(key)}; keys are str or bytes")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from ...errors import ClosedError, ConfigError, SourceEmpty, WriteError
-from ...sizes import counted, parse_bytes, show_bytes
+from ...sizes import a_type, counted, parse_bytes, show_bytes
 from ...source.paths import AnyPath, printable
 from ...source.shards.shard_index import ShardIndex
 from ..values.written_samples import each
@@ -111,9 +111,7 @@ class Pattern:
 
     def __init__(self, pattern: AnyPath) -> None:
         if not isinstance(pattern, (str, bytes, os.PathLike)):
-            raise ConfigError(
-                f"a {type(pattern).__name__} is not a name for shards; use a path (TarWriter takes file objects, too)"
-            )
+            raise ConfigError(f"{a_type(pattern)} is not a name for shards; use a path (TarWriter takes file objects, too)")
         self.text = os.fsdecode(pattern)
         found = list(_NUMBER.finditer(self.text))
         rest = _NUMBER.sub("", self.text)

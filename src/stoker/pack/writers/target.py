@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, Union
 
 from ...errors import ConfigError, WriteError
 from ...kernel.library import Bytes
+from ...sizes import a_type
 from ...source.paths import AnyPath, file_name, printable
 from ...source.shards.shard_index import MAGIC, MAX_HEADER, SUFFIX, ShardIndex
 from ...storage.atomic import AtomicFile, sync_folder, write_error
@@ -157,9 +158,7 @@ def _opened(target: Any, index: bool, overwrite: bool, about: Mapping[str, Any] 
     if isinstance(target, io.TextIOBase):
         raise ConfigError(f"{target!r} is open for text, but a shard is bytes; open it with 'wb', or pass its .buffer")
     if not hasattr(target, "write"):
-        raise ConfigError(
-            f"a {type(target).__name__} cannot be written to; use a path, '-', or a file object open for writing bytes"
-        )
+        raise ConfigError(f"{a_type(target)} cannot be written to; use a path, '-', or a file object open for writing bytes")
     return Pipe(target, f"<{getattr(target, 'name', type(target).__name__)}>", owned=False)
 
 

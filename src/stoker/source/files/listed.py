@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import ConfigError, SourceEmpty
-from ...sizes import counted
+from ...sizes import a_type, counted
 from ..paths import inside, joined, parent_name, printable, refuse_url
 from ..source import digest
 from .labelled_files import LabelledFiles, label_column
@@ -86,9 +86,7 @@ def given_paths(given: Any, what: str, place: Place) -> list[bytes]:
         paths = list(map(os.fsencode, values))
     except TypeError:
         at = next(at for at, value in enumerate(values) if not isinstance(value, (str, bytes, os.PathLike)))
-        raise ConfigError(
-            f"{place(at)} is {values[at]!r}, a {type(values[at]).__name__}; paths are str, bytes or PathLike"
-        ) from None
+        raise ConfigError(f"{place(at)} is {values[at]!r}, {a_type(values[at])}; paths are str, bytes or PathLike") from None
     for at, path in enumerate(paths):
         if b"://" in path:
             refuse_url(values[at], f"{place(at)}, {values[at]!r},")

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...errors import ConfigError, SourceEmpty
-from ...sizes import counted
+from ...sizes import a_type, counted
 from ..paths import AnyPath, absolute, printable
 from .csv_table import CsvTable
 from .listed import ListedFiles, current_folder, given_paths
@@ -36,7 +36,7 @@ class TableSource(ListedFiles):
     ) -> None:
         for field, name in files.items():
             if not isinstance(name, str):
-                raise ConfigError(f"table({field}=...) must be the name of a column of paths, not a {type(name).__name__}")
+                raise ConfigError(f"table({field}=...) must be the name of a column of paths, not {a_type(name)}")
         texts = files.values()  # paths may look like numbers
         self._csv = CsvTable(absolute(columns), texts) if isinstance(columns, (str, bytes, os.PathLike)) else None
         given = _named_columns(columns) if self._csv is None else self._csv.columns
@@ -76,7 +76,7 @@ def _named_columns(columns: Any) -> dict[str, Any]:
         raise ConfigError(f"{told}; use a dict of columns or a data frame (of a Polars LazyFrame: collect())") from exc
     for name, values in given.items():
         if not is_list(values):
-            raise ConfigError(f"table(): the column {name!r} cannot be a {type(values).__name__}; use a list or an array")
+            raise ConfigError(f"table(): the column {name!r} cannot be {a_type(values)}; use a list or an array")
     return given
 
 

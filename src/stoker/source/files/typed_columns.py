@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ...errors import ConfigError, message_of
 from ...portable_arrays import ArrayInFile, ArrayInMemory, portable
-from ...sizes import short
+from ...sizes import a_type, short
 from ..chunk import OBJECT, Column, FieldSpec, Ints, array_spec, fits
 
 #: one row per sample: numbers, or objects that are all str
@@ -65,7 +65,7 @@ def as_list(given: Any, what: str) -> list[Any]:
     """The values of a column, one by one."""
     array = as_array(given)
     if isinstance(given, (str, bytes, dict, set, frozenset)) or not (array is not None or isinstance(given, Iterable)):
-        raise ConfigError(f"{what} cannot be a {type(given).__name__}; use a list or an array")
+        raise ConfigError(f"{what} cannot be {a_type(given)}; use a list or an array")
     return list(given) if array is None else list(np.atleast_1d(array))
 
 
@@ -203,7 +203,7 @@ def _odd_one(values: list[Any], place: Place) -> str:
     kinds = [_kind(type(value)) for value in values]
     if "" in kinds:
         at = kinds.index("")
-        told = "None" if values[at] is None else f"{short(values[at])}, a {type(values[at]).__name__}"
+        told = "None" if values[at] is None else f"{short(values[at])}, {a_type(values[at])}"
         return f"{place(at)}: {told}; {_KINDS}"
     at = next(at for at, kind in enumerate(kinds) if kind != kinds[0] and {kind, kinds[0]} != {"integer", "float"})
     article = "an" if kinds[at] == "integer" else "a"

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from ...errors import ConfigError, CorruptShard, RecordError, SourceNotFound
 from ...kernel.example_columns import Parsed
 from ...kernel.records import RecordTable, Seal, crc32c, crc32c_spans, walk_lmdb
+from ...sizes import a_type
 from ...storage.local import LocalBlob
 from ...storage.scratch import Scratch
 from ..chunk import BYTES, OBJECT, Column, FieldSpec, Ints, array_spec
@@ -433,7 +434,7 @@ def _components(data: bytes, count: int | None) -> list[Any]:
     except RecursionError as error:  # how deep msgpack may be nested differs between versions of Python
         raise RecordError(f"its values are nested too deep ({error}); write it again with stoker.write_lmdb") from error
     if not isinstance(parts, list) or (count is not None and len(parts) != count):
-        told = f"{len(parts)} components" if isinstance(parts, list) else f"a {type(parts).__name__}"
+        told = f"{len(parts)} components" if isinstance(parts, list) else f"{a_type(parts)}"
         raise RecordError(
             f"a datapoint of {told}, not of {count}" if count is not None else f"a datapoint that is {told}, not a list"
         )

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ...errors import ConfigError, RecordError
 from ...kernel.records import RecordTable
 from ...kernel.render import RecordInput
-from ...sizes import counted
+from ...sizes import a_type, counted
 from ...storage.blob import Blob
 from ...storage.scratch import Scratch
 from ..chunk import BYTES, BytesColumn, Column, FieldSpec, Ints, fits
@@ -203,7 +203,7 @@ def _check_default(name: str, value: Any, spec: FieldSpec) -> None:
     if spec.kind == "array" and not (isinstance(value, (int, np.integer)) and fits(int(value))):
         raise ConfigError(f"tar(defaults={{{name!r}: {value!r}}}): {name!r} holds integers of 64 bits; use one")
     if spec is BYTES and not isinstance(value, bytes):
-        raise ConfigError(f"tar(defaults={{{name!r}: ...}}): {name!r} holds bytes; use bytes, not a {type(value).__name__}")
+        raise ConfigError(f"tar(defaults={{{name!r}: ...}}): {name!r} holds bytes; use bytes, not {a_type(value)}")
 
 
 def _keep(name: str, data: bytes) -> bytes:

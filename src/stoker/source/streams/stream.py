@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from ...errors import ConfigError
+from ...sizes import a_type
 from ..chunk import FieldSpec
 from ..sample_names import KEY, key_text
 from ..source import digest
@@ -31,7 +32,7 @@ class StreamSource:
 
     def __init__(self, factory: Callable[[], Iterable[Sample]]) -> None:
         if not callable(factory):
-            raise ConfigError(f"stream() got a {type(factory).__name__}{_hint(factory)}")
+            raise ConfigError(f"stream() got {a_type(factory)}{_hint(factory)}")
         self._factory = factory
 
     def open(self) -> Iterator[Sample]:
@@ -91,7 +92,7 @@ class StreamSource:
                 raise ConfigError(f"stream({self._name()}): sample {number} has a field {name!r}; field names are str")
 
     def _told(self, value: Any, verb: str) -> str:
-        return f"stream({self._name()}) {verb} a {type(value).__name__}"
+        return f"stream({self._name()}) {verb} {a_type(value)}"
 
     def _name(self) -> str:
         function: Any = self._factory
