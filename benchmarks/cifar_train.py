@@ -82,12 +82,11 @@ def entries(table: str, folder: Path, options: argparse.Namespace) -> list[Entry
             entry("tf-data-tfrecord", tf_small, (folder, rotated), 12, "tensorflow"),
         ],
     }
-    names = options.peers.split(",") if options.peers != "none" else []
     ours = [
         entry("stoker-arrays", stoker_small, (None, rotated), lead),
         entry("stoker-tfrecord", stoker_small, (folder, rotated), lead),
     ]
-    return [*ours, *(e for name in names for e in peers[name])]
+    return [*ours, *(e for name in options.peers for e in peers[name])]
 
 
 def figures(table: str, result: Comparison) -> dict[str, Any]:

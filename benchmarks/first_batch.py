@@ -189,14 +189,14 @@ def main() -> None:
     paths = data.paths_of(folder)
     size = min(256, len(paths))
     first = take_turns(
-        chosen(FIRST, ["stoker", *(options.peers.split(",") if options.peers != "none" else [])]),
+        chosen(FIRST, ["stoker", *options.peers]),
         options.rounds,
         folder,
         size,
         1,
         1,
     )
-    names = [name for name in SECOND if options.peers != "none" or not name.startswith("compose")]
+    names = [name for name in SECOND if options.peers or not name.startswith("compose")]
     rows = min(SIZE, max(1, len(paths) // 4))
     passes = 1 if options.quick else PASSES
     second = take_turns(chosen(SECOND, names), options.rounds, folder, rows, len(paths) * passes // rows, passes)

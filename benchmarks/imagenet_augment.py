@@ -93,7 +93,7 @@ def training(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     batches = 2 if options.quick else 4 * options.threads
     ahead = 3 + max(options.threads // 6, AHEAD_BYTES // (options.batch * SIDE * SIDE * 3 * 4))
     entries = [Entry("stoker", stoker_augmented, arguments, batches, ahead)]
-    for name in options.peers.split(",") if options.peers != "none" else []:
+    for name in options.peers:
         entries.append(Entry(name, PEERS[name], arguments, batches, 2 * options.threads + 2, ("torch", "torchvision", "PIL")))
     result = compare(entries, options.rounds)
     reached = {}
@@ -116,7 +116,7 @@ def training(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
 def operations(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Microseconds an image, ours and torchvision's; both in turn, a round of all images each."""
     pixels = _crops(folder, 8 if options.quick else 64)
-    peers = options.peers != "none" and available("torchvision, one by one", ("torch", "torchvision", "PIL"))
+    peers = bool(options.peers) and available("torchvision, one by one", ("torch", "torchvision", "PIL"))
     times: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name in OPERATIONS}
     with native.Decoder() as decoder:
         for epoch in range(options.rounds):

@@ -89,7 +89,7 @@ def entries(options: argparse.Namespace, folder: Path, shards: dict[str, str]) -
     for name, packed in shards.items():
         chosen.append(Entry(name, stoker_tar, (packed, *arguments[1:]), options.batches, ahead))
     chosen.append(Entry("kernel", kernel_alone, arguments, options.batches))
-    for name in options.peers.split(",") if options.peers != "none" else []:
+    for name in options.peers:
         peer = PEERS[name]
         ready = peer.lead(options.threads)
         chosen.append(Entry(name, peer.make, (*arguments, *peer.more), options.batches, ready, peer.needs))

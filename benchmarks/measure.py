@@ -55,7 +55,7 @@ class BenchmarkParser(argparse.ArgumentParser):
     def peers(self, names: Iterable[str]) -> None:
         """Let the user choose among these contestants."""
         help = "which to run, or 'none' (default: all that are installed)"
-        self.add_argument("--peers", default=",".join(names), help=help)
+        self.add_argument("--peers", type=_names, default=[*names], help=help)
 
     def parse_args(self, *words: Any) -> Any:
         options = super().parse_args(*words)
@@ -63,6 +63,10 @@ class BenchmarkParser(argparse.ArgumentParser):
             if getattr(options, name) is None:
                 setattr(options, name, quick if options.quick else full)
         return options
+
+
+def _names(text: str) -> list[str]:
+    return [] if text == "none" else text.split(",")
 
 
 def note(text: str) -> None:

@@ -51,8 +51,7 @@ def entries(options: argparse.Namespace) -> list[Entry]:
         ],
         "tf-data": [Entry("tf-data", tf_records, arguments, batches, 20, ("tensorflow",))],
     }
-    names = options.peers.split(",") if options.peers != "none" else []
-    return [Entry("stoker", stoker_records, arguments, batches, LEAD), *(e for name in names for e in peers[name])]
+    return [Entry("stoker", stoker_records, arguments, batches, LEAD), *(e for name in options.peers for e in peers[name])]
 
 
 def best_samples(result: Comparison) -> list[float]:

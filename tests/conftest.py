@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from stoker.kernel import native
 from stoker.storage.scratch import Scratch
 
-from .support import Passing, jpeg_bytes
+from .support import Passing, Simd, jpeg_bytes
 
 # In the background of a shell this process ignores Ctrl-C and a hang-up; the commands that tests start and stop must not.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -132,6 +133,21 @@ def passing(monkeypatch: pytest.MonkeyPatch) -> Passing:
     monkeypatch.setattr("stoker.engine.feed.time", clock)
     monkeypatch.setattr("stoker.engine.run_task.time", clock)
     return clock
+
+
+@pytest.fixture
+def simd() -> Iterator[Simd]:
+    """Chooses a SIMD level for the rest of the test, and says which it got."""
+    yield native.simd
+    native.simd(-1)
+
+
+@pytest.fixture(params=range(3), ids=["scalar", "level 1", "level 2"])
+def level(request: pytest.FixtureRequest, simd: Simd) -> int:
+    """Each SIMD level that this machine has."""
+    if simd(request.param) != request.param:
+        pytest.skip("this machine has no such instructions")
+    return int(request.param)
 
 
 @pytest.fixture

@@ -22,6 +22,8 @@ _T = TypeVar("_T")
 
 #: how long a test waits for what comes soon on an idle machine
 DEADLINE_S = 60.0
+#: what chooses a SIMD level, and says which it got
+Simd = Callable[[int], int]
 
 #: False in a free-threaded Python, which frees memory at other times
 GIL = bool(getattr(sys, "_is_gil_enabled", lambda: True)())

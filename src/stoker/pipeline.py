@@ -493,8 +493,7 @@ class Pipeline:
         threads here assemble batches, and make rows while no pool answers. `pool_keys` is a file made by `stoker keys --pool`.
         """
         running.warn_unsharded(self.plan)
-        return running.Loader(
-            self.plan,
+        options = running.LoaderOptions(
             threads=threads,
             processes=processes,
             executor=executor,
@@ -515,6 +514,7 @@ class Pipeline:
             pool=pool,
             pool_keys=pool_keys,
         )
+        return running.Loader(self.plan, options)
 
     def __iter__(self) -> Iterator[Any]:
         """One epoch; iterating this very object again gives the next."""
@@ -527,7 +527,7 @@ class Pipeline:
         # Counted with the first batch: trainers make iterators just to see whether they can, and that is not an epoch.
         if self._cache is None:
             self._cache = open_cache(self.plan)  # for all epochs: each has a loader of its own
-        return running.Loader(self.plan, epoch=next(self._epochs), once=True, cache=self._cache)
+        return running.Loader(self.plan, running.LoaderOptions(epoch=next(self._epochs)), once=True, cache=self._cache)
 
     def __getitem__(self, index: Any) -> NoReturn:
         raise ArgumentError(
@@ -575,7 +575,7 @@ class Pipeline:
             return made
 
         plan = compile_plan(self._source, _uncached(self._nodes))
-        with running.Loader(plan, executor="inline", ahead=1, epoch=epoch, once=True) as looking:
+        with running.Loader(plan, running.LoaderOptions(executor="inline", ahead=1, epoch=epoch), once=True) as looking:
             sharded, length = looking.rank.world > 1, looking.remaining
             first = next(iter(looking), None)
         if first is None:
@@ -588,7 +588,8 @@ class Pipeline:
 
     def __len__(self) -> int:
         """Batches of one epoch on this rank; samples, without `batch`."""
-        with running.Loader(compile_plan(self._source, _uncached(self._nodes)), executor="inline") as loader:
+        plan = compile_plan(self._source, _uncached(self._nodes))
+        with running.Loader(plan, running.LoaderOptions(executor="inline")) as loader:
             return len(loader)
 
     def __bool__(self) -> bool:
@@ -608,8 +609,8 @@ class Pipeline:
         plan = Pipeline(self._source, (*nodes, n.Map(_noting(seen), seeded=False), n.Batch(1))).plan
         if not plan.counted or plan.pass_rows is None or plan.pass_rows > i:
             # A StateError is that of a stream that ends before i.
-            executor = "inline" if plan.counted else "auto"
-            with suppress(StateError), running.Loader(plan, executor=executor, ahead=1, row=i, once=True) as loader:
+            options = running.LoaderOptions(executor="inline" if plan.counted else "auto", ahead=1)
+            with suppress(StateError), running.Loader(plan, options, row=i, once=True) as loader:
                 for _ in loader:
                     return seen[0]
         raise IndexError(f"sample({i}): the pipeline has fewer samples")

@@ -10,7 +10,8 @@ import pytest
 
 import stoker
 from stoker.batch.strings import ByteStrings
-from stoker.kernel.file_reads import Arena
+from stoker.kernel import file_reads
+from stoker.kernel.file_reads import Arena, Buffers
 from stoker.source.chunk import BytesColumn
 
 VALUES = [b"ab", b"", b"c", b"\0\xff", b"last"]
@@ -69,7 +70,8 @@ def test_a_mostly_empty_buffer_is_not_given_away() -> None:
     assert arena.buffer is before and kept.data.size < 100
 
 
-def test_memory_that_nobody_holds_is_used_again() -> None:
+def test_memory_that_nobody_holds_is_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_reads, "_buffers", Buffers(8 << 20))  # in which no other test leaves memory
     arena = Arena(1 << 20)
     first = arena.buffer.ctypes.data
     column = BytesColumn(arena.buffer, np.array([0]), np.array([1 << 20]), arena).lasting()

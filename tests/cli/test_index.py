@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import http.server
 import os
 import threading
 from collections.abc import Iterator
@@ -14,6 +12,8 @@ import pytest
 
 import stoker as stoker_package
 from stoker.source.shards.shard_index import ShardIndex
+
+from ..storage.server import NoRange, Server
 
 
 @pytest.fixture
@@ -104,18 +104,9 @@ def test_what_has_no_index_is_wrong_usage(stoker: Any, tmp_path: Path, names: li
 @pytest.fixture
 def server(folder: Path) -> Iterator[str]:
     """The folder over HTTP, without ranges."""
-
-    class Quiet(http.server.SimpleHTTPRequestHandler):
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    served = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(folder)))
-    thread = threading.Thread(target=served.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{served.server_address[1]}"
-    served.shutdown()
-    served.server_close()
-    thread.join(10)
+    with Server() as running:
+        running.put_all(folder.iterdir(), NoRange())
+        yield running.origin
 
 
 def test_indexes_of_remote_shards_are_kept_in_the_cache_folder(

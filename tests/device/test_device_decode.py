@@ -498,8 +498,7 @@ def test_who_waits_for_blocks_of_far_storage_lets_others_compute(
 
     monkeypatch.setattr(ReadAhead, "hold", held)
     with Server() as server:
-        for path in shards.glob("t-*"):
-            server.put(f"/{path.name}", path.read_bytes())
+        server.put_all(shards.glob("t-*"))
         urls = [f"{server.origin}/{path.name}" for path in sorted(shards.glob("t-*.tar"))]
         pipeline = stoker.tar(urls).image("jpg", RandomResizedCrop(40)).batch(42)
         with pipeline.loader(device="cuda", decode_on="cuda", threads=1, ahead=1) as loader:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -89,15 +88,6 @@ def expected(recipes: dict[str, Pipeline]) -> dict[str, str]:
         return {name: sha_of_run(pipeline, 2, executor="inline") for name, pipeline in recipes.items()}
     finally:
         native.simd(-1)
-
-
-@pytest.fixture(params=[0, 1, 2], ids=["scalar", "level 1", "level 2"])
-def level(request: pytest.FixtureRequest) -> Iterator[int]:
-    if native.simd(request.param) != request.param:
-        native.simd(-1)
-        pytest.skip("this machine has no such instructions")
-    yield request.param
-    native.simd(-1)
 
 
 def test_the_recipes_are_all_different(recipes: dict[str, Pipeline], expected: dict[str, str]) -> None:

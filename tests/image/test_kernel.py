@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -42,6 +41,7 @@ from stoker.kernel import native
 from stoker.plan.field_effects import size_after
 
 from ..kernel.images import difference, picture, pixel_rows
+from ..support import Simd
 from . import numpy_twin as reference
 
 SEED, EPOCH, FIRST, STREAMS = 7, 3, 10, range(512, 600)
@@ -99,9 +99,8 @@ CHAINS: dict[str, list[Operation]] = {
 
 
 @pytest.fixture(params=[0, -1, 1000], ids=["scalar", "best", "widest"])
-def level(request: pytest.FixtureRequest) -> Iterator[int]:
-    yield native.simd(request.param)
-    native.simd(-1)
+def level(request: pytest.FixtureRequest, simd: Simd) -> int:
+    return simd(request.param)
 
 
 def by_kernel(ops: list[Operation], color: str, out: str = "uint8") -> NDArray[Any]:

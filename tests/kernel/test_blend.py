@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -10,19 +9,9 @@ import pytest
 from numpy.typing import NDArray
 
 from stoker.errors import KernelError
-from stoker.kernel import native
 from stoker.kernel.blend_rows import blend, paste
 
 SHAPES = [(2, 1), (2, 31), (3, 32), (5, 7, 9, 3), (17, 3, 16, 16), (4, 224, 5)]
-
-
-@pytest.fixture(params=[0, 1, 2])
-def level(request: pytest.FixtureRequest) -> Iterator[int]:
-    if native.simd(request.param) != request.param:
-        native.simd(-1)
-        pytest.skip("this machine has no such level")
-    yield request.param
-    native.simd(-1)
 
 
 def images(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -24,13 +24,10 @@ POLICY = 40
 AUG_BRIGHTNESS, AUG_COLOR, AUG_CONTRAST, AUG_SHARPNESS, AUG_POSTERIZE, AUG_SOLARIZE, AUG_AUTO_CONTRAST = range(6, 13)
 AUG_EQUALIZE, AUG_INVERT = 13, 14
 
+#: each test ends at the fastest level, whichever it chose
+pytestmark = pytest.mark.usefixtures("simd")
+
 SIZES = [(1, 1), (1, 9), (7, 1), (2, 2), (3, 3), (5, 4), (31, 7), (32, 3), (33, 21), (65, 40), (224, 37)]
-
-
-@pytest.fixture(autouse=True)
-def best_level() -> Iterator[None]:
-    yield
-    native.simd(-1)
 
 
 def op(kind: int, *params: float, probability: float = 1.0, stream: int = 3) -> Op:

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stoker.errors import KernelError
-from stoker.kernel import native
 from stoker.kernel.records import crc32c, crc32c_spans, mask_crc
+
+from ..support import Simd
 
 
 @pytest.fixture(params=[0, -1], ids=["scalar", "best"])
-def level(request: pytest.FixtureRequest) -> Iterator[None]:
-    native.simd(request.param)
-    yield
-    native.simd(-1)
+def code(request: pytest.FixtureRequest, simd: Simd) -> None:
+    simd(request.param)
 
 
 def by_definition(data: bytes, value: int = 0) -> int:
@@ -30,7 +27,7 @@ def by_definition(data: bytes, value: int = 0) -> int:
     return register ^ 0xFFFFFFFF
 
 
-@pytest.mark.usefixtures("level")
+@pytest.mark.usefixtures("code")
 @pytest.mark.parametrize(
     "data, crc",
     [
@@ -46,7 +43,7 @@ def test_the_known_answers(data: bytes, crc: int) -> None:
     assert crc32c(data) == crc
 
 
-@pytest.mark.usefixtures("level")
+@pytest.mark.usefixtures("code")
 @pytest.mark.parametrize("length", [1, 7, 8, 9, 383, 384, 385, 767, 768, 1000, 3071, 3072, 3073, 3456, 6200])
 def test_every_way_through_the_kernel_gives_what_the_definition_gives(length: int) -> None:
     data = np.random.default_rng(length).bytes(length + 3)

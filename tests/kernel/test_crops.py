@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -36,15 +35,6 @@ def random_crop(height: int, width: int, stream: int = 4) -> Op:
 def nothing_much() -> Op:
     """An effect that does nothing (its probability is 0): what stands behind it runs on finished pixels."""
     return Op(INVERT, 0, (0,) * 12)  # type: ignore[arg-type]
-
-
-@pytest.fixture(params=range(3))
-def level(request: pytest.FixtureRequest) -> Iterator[int]:
-    if native.simd(request.param) != request.param:
-        native.simd(-1)
-        pytest.skip("this machine has no such instructions")
-    yield request.param
-    native.simd(-1)
 
 
 def move(

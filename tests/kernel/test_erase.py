@@ -13,7 +13,7 @@ from stoker.kernel import native
 from stoker.kernel.native import Op, Program
 
 from .images import hflip, jpeg, plan_one, resize, run
-from .test_crops import level, move, pad, random_crop  # noqa: F401
+from .test_crops import move, pad, random_crop
 
 ERASE, STREAM, SEED = 30, 5, 9
 Rectangle = tuple[int, int, int, int]  # top, left, bottom, right
@@ -60,7 +60,7 @@ def whiten(count: int, height: int, width: int, channels: int = 3) -> NDArray[np
 
 @pytest.mark.parametrize("size", [(8, 8), (5, 3), (1, 1), (100, 100), (64, 2)])
 @pytest.mark.parametrize("channels", [1, 3])
-def test_cutout_paints_a_square_about_a_pixel(level: int, size: tuple[int, int], channels: int) -> None:  # noqa: F811
+def test_cutout_paints_a_square_about_a_pixel(level: int, size: tuple[int, int], channels: int) -> None:
     op = erase(size, colour=(3, 7, 11))
     out, _ = move(Program(ops=(op,), seed=SEED, channels=channels), whiten(60, 20, 31, channels), first=5)
     for i in range(60):
@@ -102,7 +102,7 @@ def philox(counter: list[int], key: list[int]) -> list[int]:
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-def test_noise_is_a_function_of_the_place(level: int, channels: int) -> None:  # noqa: F811
+def test_noise_is_a_function_of_the_place(level: int, channels: int) -> None:
     op = erase((9, 7), noise=True)
     out, _ = move(Program(ops=(op,), seed=SEED, channels=channels), whiten(6, 20, 20, channels))
     for i in range(6):
@@ -129,7 +129,7 @@ def test_erasing_happens_as_often_as_it_should() -> None:
 
 
 @pytest.mark.parametrize("planar", [False, True])
-def test_the_recipe_of_small_images(level: int, planar: bool) -> None:  # noqa: F811
+def test_the_recipe_of_small_images(level: int, planar: bool) -> None:
     """Pad, crop, flip, cut out, normalise: what comes of the steps one after the other."""
     pixels = np.random.default_rng(0).integers(0, 256, (40, 32, 32, 3), np.uint8)
     moves, op = (pad(4, 4, 4, 4), random_crop(32, 32), hflip()), erase((8, 8), colour=(125, 123, 114))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from PIL import Image
 from stoker.kernel import native
 from stoker.kernel.native import DecoderKind, Program, SeekUse, Spans, Status
 
+from ..support import Simd
 from .images import center_crop, crop_box, difference, hflip, jpeg, opened, picture, random_resized_crop, resize, run, span_rows
 
 OWN: dict[str, dict[str, Any]] = {
@@ -28,12 +28,6 @@ OWN: dict[str, dict[str, Any]] = {
     "optimised": {"subsampling": 2, "optimize": True},
 }
 THUMBNAIL = Program(ops=(resize(20, 20),))
-
-
-@pytest.fixture
-def best_simd_afterwards() -> Iterator[None]:
-    yield
-    native.simd(-1)
 
 
 def photograph(width: int, height: int, seed: int) -> NDArray[np.uint8]:
@@ -133,13 +127,13 @@ def test_shrunken_crops_are_close_to_a_full_decode(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", OWN)
 @pytest.mark.parametrize("exact", [False, True])
-def test_every_simd_level_gives_the_same_bytes(best_simd_afterwards: None, kind: str, exact: bool) -> None:
+def test_every_simd_level_gives_the_same_bytes(kind: str, exact: bool, simd: Simd) -> None:
     images = [encoded(photograph(300 + 7 * i, 233, i), kind, quality=(60, 85, 100)[i]) for i in range(3)]
     program = only_own(ops=(random_resized_crop(112, 112), hflip()), seed=7, exact=exact)
-    native.simd(0)
+    simd(0)
     expected, _ = run(program, images, 112, 112)
     for level in (1, 2):
-        native.simd(level)
+        simd(level)
         out, rows = run(program, images, 112, 112)
         assert (rows["status"] == Status.OK).all() and np.array_equal(out, expected)
 

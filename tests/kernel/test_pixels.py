@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 from PIL import Image
@@ -12,6 +10,7 @@ from stoker.errors import KernelError
 from stoker.kernel import native
 from stoker.kernel.native import Op, Program, Status
 
+from ..support import Simd
 from . import twins as reference
 from .images import (
     KINDS,
@@ -31,13 +30,6 @@ from .images import (
     run,
     span_rows,
 )
-
-
-@pytest.fixture
-def scalar() -> Iterator[None]:
-    assert native.simd(0) == 0
-    yield
-    native.simd(-1)
 
 
 def pixels_once(decoder: native.Decoder, program: Program, pixels: np.ndarray, out: np.ndarray) -> None:
@@ -161,15 +153,15 @@ def test_gray_output_is_the_luminance() -> None:
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("as_float", [False, True])
 @pytest.mark.parametrize("planar", [False, True])
-def test_every_instruction_set_gives_the_same_bytes(scalar: None, channels: int, as_float: bool, planar: bool) -> None:
+def test_every_instruction_set_gives_the_same_bytes(channels: int, as_float: bool, planar: bool, simd: Simd) -> None:
     data = [jpeg(400 + 13 * i, 300, seed=i) for i in range(4)]
     for ops in [(random_resized_crop(51, 67), hflip()), (resize(9, 200),), (resize(150, 10),), (resize(7, 7),)]:
         height, width = (51, 67) if len(ops) == 2 else (int(ops[0].params[0]), int(ops[0].params[1]))
         program = Program(ops=ops, channels=channels, as_float=as_float, planar=planar, scale=(0.1, 0.2, 0.3), bias=(1, 2, 3))
-        native.simd(0)
+        assert simd(0) == 0
         slow, _ = run(program, data, height, width)
-        for level in range(1, native.simd(1000) + 1):
-            native.simd(level)
+        for level in range(1, simd(1000) + 1):
+            simd(level)
             fast, _ = run(program, data, height, width)
             assert np.array_equal(slow, fast)
 

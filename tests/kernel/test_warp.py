@@ -14,6 +14,7 @@ from stoker.errors import KernelError
 from stoker.kernel import native
 from stoker.kernel.native import Augment, Op, Program, Status
 
+from ..support import Simd
 from .images import center_crop, difference, hflip, jpeg, picture, pixel_rows, random_resized_crop, resize, run
 
 AFFINE, VFLIP, POLICY = 20, 7, 40
@@ -190,22 +191,19 @@ def test_extreme_shears_and_scales_are_defined() -> None:
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-def test_all_levels_give_the_same_bytes(channels: int) -> None:
-    top = native.simd(1000)
+def test_all_levels_give_the_same_bytes(channels: int, simd: Simd) -> None:
+    top = simd(1000)
     anything = affine((-180, 180), (0.5, 0.5), (0.3, 3), ((-40, 40), (-40, 40)), fill=99)
     along_rows = affine(shear=((-40, 40), 0), fill=99)  # rows keep their weights
     programs = [Program(ops=(one,), channels=channels, seed=9) for one in (anything, along_rows)]
-    try:
-        for width, height in [*SIZES, (8, 8), (9, 10), (15, 64), (64, 15), (223, 97)]:
-            images = np.stack([picture(width, height, seed)[..., :channels] for seed in range(12)])
-            for program in programs:
-                native.simd(0)
-                plain, _ = warp(program, images)
-                for level in range(1, top + 1):
-                    assert native.simd(level) == level
-                    assert np.array_equal(warp(program, images)[0], plain)
-    finally:
-        native.simd(-1)
+    for width, height in [*SIZES, (8, 8), (9, 10), (15, 64), (64, 15), (223, 97)]:
+        images = np.stack([picture(width, height, seed)[..., :channels] for seed in range(12)])
+        for program in programs:
+            simd(0)
+            plain, _ = warp(program, images)
+            for level in range(1, top + 1):
+                assert simd(level) == level
+                assert np.array_equal(warp(program, images)[0], plain)
 
 
 # ---- matrices ----------------------------------------------------------------------------------------------------------------

@@ -39,8 +39,7 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def server(shards: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     monkeypatch.setattr(record_source, "BLOCKS", (BLOCK,))
     with Server() as running:
-        for path in shards.iterdir():
-            running.put(f"/{path.name}", path.read_bytes())
+        running.put_all(shards.iterdir())
         yield running
 
 
@@ -142,8 +141,7 @@ def test_a_mix_a_filter_and_tfrecords_read_ahead_too(server: Server, shards: Pat
     mixed = [stoker.mix([source, source.shuffle(seed=1)], weights=[0.5, 0.5]) for source in (far(server), near(shards))]
     assert taken(mixed[0].batch(8), 1) == taken(mixed[1].batch(8), 1)
     stoker.write_tfrecord(str(tmp_path / "t-{:d}.tfrecord"), ({"x": n, "y": b"y" * n} for n in range(90)), max_samples=30)
-    for path in tmp_path.iterdir():
-        server.put(f"/{path.name}", path.read_bytes())
+    server.put_all(tmp_path.iterdir())
     over_http = stoker.tfrecord(f"{server.origin}/t-{{0..2}}.tfrecord").shuffle(seed=1, window=20).batch(9)
     local = stoker.tfrecord(str(tmp_path)).shuffle(seed=1, window=20).batch(9)
     assert [list(batch["y"]) for batch in over_http] == [list(batch["y"]) for batch in local]
@@ -220,8 +218,7 @@ def shown(source: stoker.Pipeline, to: Path) -> tuple[list[Any], list[str]]:
 
 
 def test_pictures_are_decoded_where_their_blocks_lie_and_are_the_same(server: Server, pictures: Path, tmp_path: Path) -> None:
-    for path in pictures.iterdir():
-        server.put(f"/{path.name}", path.read_bytes())
+    server.put_all(pictures.iterdir())
     told = tmp_path / "told"
     there, wrong = shown(stoker.tar(f"{server.origin}/p-{{0..3}}.tar", patience=QUICK), told)
     assert (there, wrong) == shown(stoker.tar(str(pictures / "*.tar")), told) and len(wrong) == 1
@@ -231,8 +228,7 @@ def test_pictures_are_decoded_where_their_blocks_lie_and_are_the_same(server: Se
 
 
 def test_a_damaged_record_is_named_and_no_other(server: Server, pictures: Path, tmp_path: Path) -> None:
-    for path in pictures.glob("*.tar*"):
-        server.put(f"/{path.name}", path.read_bytes())
+    server.put_all(pictures.glob("*.tar*"))
     data = bytearray((pictures / "p-2.tar").read_bytes())
     data[len(data) // 2] ^= 1
     server.put("/p-2.tar", bytes(data), etag=None)

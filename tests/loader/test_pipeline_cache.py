@@ -242,7 +242,7 @@ def test_wrong_arguments_are_refused(tmp_path: Path) -> None:
     for arguments, told in (
         ({"where": "s3://bucket/x"}, "s3"),
         ({"bytes": "many"}, "not a size"),
-        ({"where": ""}, "cannot be the name"),
+        ({"where": ""}, "cannot be a file name"),
     ):
         with pytest.raises(ConfigError, match=told):
             numbers().cache(**arguments)

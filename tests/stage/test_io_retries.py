@@ -16,7 +16,7 @@ import pytest
 import stoker
 from stoker import Pipeline
 from stoker.errors import ConfigError, FunctionError, ReadError, RemoteError
-from stoker.loader import Loader
+from stoker.loader import Loader, LoaderOptions
 from stoker.source.shards.tar_source import TarSource
 from stoker.source.source import Rows
 from stoker.stage import io_retries
@@ -26,7 +26,7 @@ from stoker.storage.scratch import Scratch
 from ..loader.runs import hash_of, noise_of, numbers, odd
 
 #: one epoch: the next, made ahead, would take some of the failures
-HOW: list[dict[str, Any]] = [{"executor": "inline", "once": True}, {"threads": 4, "once": True}]
+HOW: list[dict[str, Any]] = [{"executor": "inline"}, {"threads": 4}]
 
 
 class Clock:
@@ -93,7 +93,7 @@ def verbs(flaky: Flaky) -> dict[str, Pipeline]:
 def test_a_function_that_fails_for_a_moment_gives_what_it_gives_anyway(name: str, how: dict[str, Any], clock: Clock) -> None:
     wanted = [hash_of(batch) for batch in verbs(Flaky(0))[name].batch(4)]
     flaky = Flaky(2)
-    with Loader(verbs(flaky)[name].retry(2).batch(4).plan, **how) as loader:
+    with Loader(verbs(flaky)[name].retry(2).batch(4).plan, LoaderOptions(**how), once=True) as loader:
         assert [hash_of(batch) for batch in loader] == wanted
         assert loader.stats().retried == len(clock.pauses) == 2 * 12 and loader.stats().skipped == 0
     assert all(flaky.calls[x] == (3 if x % 5 == 2 else 1) for x in range(60))
@@ -180,13 +180,16 @@ def test_reads_that_fail_for_a_moment_are_made_again_and_the_batches_are_the_sam
     pipeline = stoker.tar(shard).shuffle(seed=1).batch(7, drop_last=False)
     wanted = [hash_of(batch) for batch in pipeline]
     FlakyReads(monkeypatch, errno.EIO, 2)
-    with Loader(pipeline.retry(2).plan, **how) as loader:
+    with Loader(pipeline.retry(2).plan, LoaderOptions(**how), once=True) as loader:
         assert [hash_of(batch) for batch in loader] == wanted
         retried = loader.stats().retried
         # Threads read ahead: then some of it is done, and not yet counted.
         assert retried == 20 if how == {"executor": "inline"} else 0 < retried <= 20
     FlakyReads(monkeypatch, errno.EIO, 3)
-    with pytest.raises(ReadError, match="it failed") as caught, Loader(pipeline.retry(2).plan, **how) as loader:
+    with (
+        pytest.raises(ReadError, match="it failed") as caught,
+        Loader(pipeline.retry(2).plan, LoaderOptions(**how), once=True) as loader,
+    ):
         list(loader)
     assert caught.value.stage == "read"
 

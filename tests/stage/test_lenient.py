@@ -13,9 +13,8 @@ import stoker
 from stoker.engine.feed import Pace
 from stoker.errors import ImageError
 from stoker.image import HorizontalFlip, RandomResizedCrop, Resize
-from stoker.kernel import native
 
-from ..support import image_bytes, jpeg_bytes
+from ..support import Simd, image_bytes, jpeg_bytes
 
 COUNT, BAD = 12, {3: "cut", 7: "no end", 8: "flipped"}
 OPS = (RandomResizedCrop(24), HorizontalFlip())
@@ -91,14 +90,8 @@ def test_every_way_of_decoding_gives_the_same_pixels(
         assert np.array_equal(found, expected) and damaged == len(BAD), name
 
 
-def test_every_instruction_set_gives_the_same_pixels(folder: Path) -> None:
-    made = []
-    try:
-        for level in (0, 1, 2):
-            if native.simd(level) == level:  # this machine has it
-                made.append(pictures(stoker.files(folder / "bad"))[0])
-    finally:
-        native.simd(-1)
+def test_every_instruction_set_gives_the_same_pixels(folder: Path, simd: Simd) -> None:
+    made = [pictures(stoker.files(folder / "bad"))[0] for level in range(3) if simd(level) == level]  # which this machine has
     assert made and all(np.array_equal(each, made[0]) for each in made)
 
 

@@ -20,7 +20,9 @@ import socketserver
 import struct
 import threading
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 
@@ -259,6 +261,12 @@ class Server:
             old = self.files.get(path)
             self.files[path] = _File(data, headers) if old is None else replace(old, data=data, headers=headers)
         return self.origin + path
+
+    def put_all(self, paths: Iterable[Path], *always: Act) -> None:
+        """Have files by their names; all answers for them are like these acts."""
+        for path in paths:
+            self.put(f"/{path.name}", path.read_bytes())
+            self.always(f"/{path.name}", *always)
 
     def script(self, path: str, *acts: Act, heads: bool = False) -> None:
         """What the next answers for a path are like, one act each."""

@@ -49,8 +49,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def server(folder: Path) -> Iterator[Server]:
     stoker.tar(str(folder / "s-*.tar"))  # makes the indexes
     with Server() as running:
-        for path in [*folder.glob("*.tar"), *folder.glob("*.tar.stk"), *folder.glob("*.tar.gz")]:
-            running.put(f"/{path.name}", path.read_bytes())
+        running.put_all([*folder.glob("*.tar"), *folder.glob("*.tar.stk"), *folder.glob("*.tar.gz")])
         yield running
 
 

@@ -33,8 +33,7 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def server(shards: Path) -> Iterator[Server]:
     with Server() as running:
-        for path in shards.iterdir():
-            running.put(f"/{path.name}", path.read_bytes())
+        running.put_all(shards.iterdir())
         yield running
 
 

@@ -545,8 +545,7 @@ def test_where_a_folder_cannot_be_written_to_its_sidecar_is_kept_in_the_users_ca
 @pytest.fixture
 def server(made: Path) -> Iterator[Server]:
     with Server() as running:
-        for path in made.glob("t-*.tar*"):
-            running.put(f"/{path.name}", path.read_bytes())
+        running.put_all(made.glob("t-*.tar*"))
         yield running
 
 

@@ -11,7 +11,7 @@ import stoker
 from ..batch.batch_pictures import BatchPicture, batch_pictures
 from ..errors import ConfigError, StokerError
 from ..image.geometry import HorizontalFlip, RandomResizedCrop
-from ..loader import Loader
+from ..loader import Loader, LoaderOptions
 from ..pipeline import Pipeline
 from ..plan.nodes import Batch, written
 from ..source.source import Source
@@ -67,7 +67,8 @@ def _epochs(pipeline: Pipeline, index: int) -> AugmentedRow:
     pictures: list[BatchPicture] = []
     try:
         for epoch in range(TIMES):
-            with Loader(pipeline.plan, executor="inline", ahead=1, epoch=epoch, row=index, once=True) as batches:
+            options = LoaderOptions(executor="inline", ahead=1, epoch=epoch)
+            with Loader(pipeline.plan, options, row=index, once=True) as batches:
                 pictures += batch_pictures(next(iter(batches))._asdict(), 1)
     except StokerError as error:
         return AugmentedRow(tuple(pictures), str(error))

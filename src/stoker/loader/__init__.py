@@ -12,15 +12,17 @@ from stoker.registry import Registry
 if TYPE_CHECKING:
     from .build import explained, known_shapes
     from .loader import Loader
+    from .loader_options import LoaderOptions
     from .one_epoch import OneEpoch
     from .worker_part import WorkerPart, warn_unsharded
 
-__all__ = ["Loader", "OneEpoch", "WorkerPart", "explained", "known_shapes", "warn_unsharded"]
+__all__ = ["Loader", "LoaderOptions", "OneEpoch", "WorkerPart", "explained", "known_shapes", "warn_unsharded"]
 
 _LATER: Registry[Any] = Registry(
     "name",
     {
         "Loader": ("stoker.loader.loader", "Loader", ""),
+        "LoaderOptions": ("stoker.loader.loader_options", "LoaderOptions", ""),
         "OneEpoch": ("stoker.loader.one_epoch", "OneEpoch", ""),
         "WorkerPart": ("stoker.loader.worker_part", "WorkerPart", ""),
         "explained": ("stoker.loader.build", "explained", ""),

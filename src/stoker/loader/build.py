@@ -39,6 +39,7 @@ from ..stage.runner import Reader, Runner, make_stages
 from ..storage.sample_cache import SampleCache
 from ..storage.scratch import NO_NOTES, Scratch
 from .batch_units import BatchWork, Observer, Rows, SegmentWork
+from .loader_options import MEMORY
 from .look_ahead import rank_positions
 from .origin_times import OriginTimes
 from .slow_rows import SlowRows
@@ -46,8 +47,8 @@ from .step_count import evening
 from .thread_count import core_share, default_threads, moves_told
 
 _log = logging.getLogger("stoker")
-#: what batches in the making may take, unless the user says; and the part of it for records that are fetched ahead over a network
-MEMORY, AHEAD_SHARE = "2GB", 4
+#: the part of the memory for batches that records take which are fetched ahead over a network
+AHEAD_SHARE = 4
 #: single samples are worked on this many at a time
 _SAMPLES = 32
 #: memory the automatic look-ahead fills, and the most batches it holds

@@ -7,16 +7,14 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, TypeVar
 
-import numpy as np
-
 from ..batch.batch import Batch, Sample
-from ..device import check_batches, choose_output
+from ..device import choose_output
 from ..engine.daemons import ended
 from ..engine.feed import Exhausted
 from ..engine.run_task import presentable
@@ -30,19 +28,16 @@ from ..plan.deal import WHOLE, StepTurns
 from ..plan.plan import Plan
 from ..plan.ranks import Rank, check_rank, rank_of
 from ..profiler_ranges import within
-from ..sizes import counted, parse_bytes
+from ..sizes import counted
 from ..storage.names import AnyPath
 from ..storage.sample_cache import SampleCache
 from .bad_samples import BadSamples, kind_of
 from .batch_units import BatchUnit, EpochEnd, FedUnit
 from .budget import SkipBudget
-from .build import (
-    MEMORY,
-    explained,
-)
-from .decode_place import DEVICE_MEMORY
+from .build import explained
 from .epoch_iterator import EarlyStep, EpochIterator, EpochProgress, Portions, UnitSteps
-from .machinery import Machinery, RunOptions
+from .loader_options import LoaderOptions, check_count
+from .machinery import Machinery
 from .step_count import check_even, check_steps, epoch_steps, nothing_came
 from .supply import EpochSteps
 from .trainer_epochs import Trainer, TrainerSampler
@@ -92,82 +87,27 @@ class Loader:
     def __init__(
         self,
         plan: Plan,
+        options: LoaderOptions,
         *,
-        threads: int | None = None,
-        processes: int | None = None,
-        executor: str = "auto",
-        memory: int | str = MEMORY,
-        ahead: int | None = None,
-        format: str = "numpy",
-        batches: str = "tuple",
-        device: Any = None,
-        sharding: Any = None,
-        decode_on: str = "cpu",
-        device_memory: int | str = DEVICE_MEMORY,
-        pinned_memory: int | str | None = None,
-        epoch: int = 0,
         row: int = 0,
-        watchdog_s: float = 60.0,
-        workers_at: str | None = None,
-        worker_keys: AnyPath | None = None,
-        pool: str | Sequence[str] | None = None,
-        pool_keys: AnyPath | None = None,
         once: bool = False,
         part: StepTurns = WHOLE,
         carried: Rank | None = None,
         cache: SampleCache | None = None,
-        ray_address: str | None = None,
     ) -> None:
-        for name, count in (("threads", threads), ("processes", processes), ("ahead", ahead)):
-            if count is not None:
-                # Beside remote workers there may be no threads at home: then these only put batches together.
-                _check_count(f"loader({name}=", count, 0 if name == "threads" and workers_at is not None else 1)
-        _check_count("loader(epoch=", epoch, 0, MOST_EPOCHS)
-        if not isinstance(watchdog_s, (int, float)) or not watchdog_s > 0:
-            raise ConfigError(f"loader(watchdog_s={watchdog_s!r}): must be a number of seconds above 0")
-        self._memory_bytes = parse_bytes(memory, "loader: memory")
-        device_bytes = parse_bytes(device_memory, "loader: device_memory")
-        kept_bytes = 0 if pinned_memory is None else parse_bytes(pinned_memory, "loader: pinned_memory")
-        self._once, self._part = once, part
-        given: dict[str, Any] = {"threads": threads, "processes": processes, "executor": executor, "memory": memory}
-        given |= {"ahead": ahead, "format": format, "batches": batches, "device": device, "epoch": epoch}
-        given |= {"ray_address": ray_address, "workers_at": workers_at, "pool": pool}
-        if decode_on != "cpu":
-            given |= {"decode_on": decode_on, "device_memory": device_memory, "pinned_memory": pinned_memory}
-        self._arguments = {name: value for name, value in given.items() if value is not None}
-        self._output = choose_output(format, device, sharding)
-        self._device = "" if device is None else str(device)
-        check_batches("loader", batches)
-        self._dicts = batches == "dict"
+        self._options, self._once, self._part = options, once, part
+        self._output = choose_output(options.format, options.device, options.sharding)
+        self._dicts = options.batches == "dict"
         self._carried = carried  # the rank found by the process that started this one
         self._rank = rank_of(plan.shard, carried)
         self._deal = plan.deal(self._rank.rank, self._rank.world)
         check_steps(plan, self._deal)
         if self._output.joins_ranks:
             check_even(plan, self._deal)
-        options = RunOptions(
-            output=self._output,
-            executor=executor,
-            threads=threads,
-            processes=processes,
-            memory=self._memory_bytes,
-            ahead=ahead,
-            watchdog_s=watchdog_s,
-            decode_on=decode_on,
-            device_memory=device_bytes,
-            pinned_memory=kept_bytes,
-            workers_at=workers_at,
-            worker_keys=worker_keys,
-            pool=pool,
-            pool_keys=pool_keys,
-            ray_address=ray_address,
-            once=once,
-            part=part,
-        )
-        self._machinery = Machinery(plan, self._deal, options, cache)
+        self._machinery = Machinery(plan, self._deal, options, self._output, part=part, once=once, cache=cache)
         self._plan, self._meters = self._machinery.plan, self._machinery.meters
         self._identity: dict[str, str] | None = None
-        self._cursor = Cursor(int(epoch), row)
+        self._cursor = Cursor(int(options.epoch), row)
         self._before: Cursor | None = None  # in front of the batch in the consumer's hands; None: it has none
         self._placed: Cursor | None = self._cursor  # where the user put it: made or loaded there; None: a batch was taken since
         self._unsettled = False  # whether it is open that the epoch goes on after a loaded cursor
@@ -384,7 +324,7 @@ class Loader:
         If a state of that epoch was just loaded, its position is kept, as long as no batch was taken since. A running iterator
         continues unchanged. If it is of that epoch and comes to its end, nothing changes: trainers call this during an epoch.
         """
-        _check_count("set_epoch(", epoch, 0, MOST_EPOCHS)
+        check_count("set_epoch(", epoch, 0, MOST_EPOCHS)
         self._check_open()
         if self._progress is not None and self._progress.begun:
             self._wanted = int(epoch)
@@ -472,7 +412,7 @@ class Loader:
         there. Nothing is read for it; only where samples cannot be counted (after a `filter`, on a stream) they are made and
         dropped.
         """
-        _check_count("skip(", steps, 0)
+        check_count("skip(", steps, 0)
         self._check_open()
         epoch, here = self.epoch, self.state_dict(before=False)
         if self._plan.counted:
@@ -498,8 +438,8 @@ class Loader:
         ``remainder="drop"``, except those that do not fill the last batch). A rank that joins first loads the state of any other.
         """
         self._check_open()
-        _check_count("reshard(rank=", rank, 0)
-        _check_count("reshard(world=", world, 1)
+        check_count("reshard(rank=", rank, 0)
+        check_count("reshard(world=", world, 1)
         check_rank(rank := int(rank), world := int(world), "reshard")
         if self._plan.shard is None:
             raise ConfigError(
@@ -614,7 +554,7 @@ class Loader:
     @property
     def workers_at(self) -> str | None:
         """Where remote workers connect, with the port that was found; None: nowhere."""
-        return None if self._arguments.get("workers_at") is None else getattr(self._machinery.executor, "address", None)
+        return None if self._options.workers_at is None else getattr(self._machinery.executor, "address", None)
 
     # ---- the end -------------------------------------------------------------------------------------------------------------
 
@@ -668,7 +608,9 @@ class Loader:
         from ..observe.notebook_html import loader_html
 
         state = "closed" if self._closed else f"epoch {self._cursor.epoch}, row {self._cursor.row:,}"
-        return loader_html(self._plan, self._meters.snapshot(look=False), state, self._memory_bytes, self._device)
+        options = self._options
+        device = "" if options.device is None else str(options.device)
+        return loader_html(self._plan, self._meters.snapshot(look=False), state, options.memory_bytes, device)
 
     if not TYPE_CHECKING:  # type checkers know what is there
 
@@ -707,8 +649,3 @@ class Loader:
         check_steps(self._plan, self._deal)
         # A batch of more ranks has more rows: fewer may be left to come, or with fewer ranks more.
         self._place(self._passed or self._cursor, self._placed)
-
-
-def _check_count(call: str, value: Any, least: int, most: int = 1 << 62) -> None:
-    if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or not least <= value < most:
-        raise ConfigError(f"{call}{value!r}): must be an integer >= {least}{'' if most == 1 << 62 else f' and < {most:,}'}")

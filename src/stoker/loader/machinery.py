@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -17,7 +17,7 @@ from ..engine.executor import Executor
 from ..engine.feed import Feed, Supply
 from ..engine.resources import queued_seconds
 from ..engine.schedule import Window
-from ..errors import ConfigError, SampleError
+from ..errors import SampleError
 from ..observe.facts import Facts
 from ..observe.meters import Meters, Occupancy
 from ..plan.cursor import Cursor
@@ -25,7 +25,6 @@ from ..plan.deal import Deal, StepTurns
 from ..plan.plan import Plan
 from ..source.chunk import Chunk
 from ..source.source import Source
-from ..storage.names import AnyPath
 from ..storage.sample_cache import SampleCache
 from .auto_watch import AutoWatch
 from .batch_units import BatchUnit, Content, Cursors, FedUnit, Result, described
@@ -58,6 +57,7 @@ from .float_place import FloatPlace, float_place
 from .front import Flow, open_front
 from .idle_cores import IdleCores
 from .interference import Interference
+from .loader_options import LoaderOptions
 from .look_ahead import Forerunner
 from .open_cache import open_cache
 from .origin_times import OriginTimes
@@ -66,66 +66,40 @@ from .supply import CountedSupply, CutSupply, SkipRows
 from .thread_count import core_share
 
 
-@dataclass(frozen=True, slots=True)
-class RunOptions:
-    """How a loader is to run, as its user said, in bytes and counts; `once` and `part` as the loader has them."""
-
-    output: Output
-    executor: str
-    threads: int | None
-    processes: int | None
-    memory: int
-    ahead: int | None
-    watchdog_s: float
-    decode_on: str
-    device_memory: int
-    pinned_memory: int
-    workers_at: str | None
-    worker_keys: AnyPath | None
-    pool: str | Sequence[str] | None
-    pool_keys: AnyPath | None
-    ray_address: str | None
-    once: bool
-    part: StepTurns
-
-    def __post_init__(self) -> None:
-        if self.worker_keys is not None and self.workers_at is None:
-            raise ConfigError("loader(worker_keys=...): needs an address; add workers_at='tcp://HOST:PORT'")
-        if self.pool_keys is not None and self.pool is None:
-            raise ConfigError("loader(pool_keys=...): needs a pool; add pool='tcp://HOST:PORT'")
-        if self.pool is not None and self.workers_at is not None:
-            raise ConfigError("loader(pool=..., workers_at=...): use a pool or remote workers, not both; omit one of them")
-
-    @property
-    def elsewhere(self) -> bool:
-        """Whether other programs make rows."""
-        return self.workers_at is not None or self.pool is not None
-
-
 class Machinery:
     """All that a loader works with, wherever in the data it is: `start` is told where, and for which ranks.
 
     A machinery without references closes its workers.
     """
 
-    def __init__(self, plan: Plan, deal: Deal, options: RunOptions, cache: SampleCache | None) -> None:
-        self._options, self._deal, part = options, deal, options.part
+    def __init__(
+        self,
+        plan: Plan,
+        deal: Deal,
+        options: LoaderOptions,
+        output: Output,
+        *,
+        part: StepTurns,
+        once: bool,
+        cache: SampleCache | None,
+    ) -> None:
+        self._options, self._deal, self._output, self._part, self._once = options, deal, output, part, once
         self._ahead_bytes = 0
         if options.pool is None:  # which reads for itself
-            plan, self._ahead_bytes = reading_ahead(plan, deal, part, options.memory // AHEAD_SHARE)
+            plan, self._ahead_bytes = reading_ahead(plan, deal, part, options.memory_bytes // AHEAD_SHARE)
         self.plan = plan
-        self.floats = FloatPlace(plan) if options.elsewhere else float_place(plan, options.output)
+        self.floats = FloatPlace(plan) if options.elsewhere else float_place(plan, output)
         made = self.floats.plan  # other programs make rows by the user's plan
         self.decoding = decoding_of(
             made,
-            options.output,
+            output,
             options.decode_on,
             options.executor,
             options.threads,
             options.processes,
             options.elsewhere,
-            options.device_memory,
-            options.pinned_memory,
+            options.device_memory_bytes,
+            options.pinned_memory_bytes,
         )
         self._group = group_of(made, options.ahead) if part.count == 1 or not plan.batch else 1
         self.layout = layout_of(made, self._group)
@@ -136,16 +110,16 @@ class Machinery:
             name, threads = self.decoding.executor, self.decoding.threads
             self._work.runner.on_device(self.decoding.step)
             self._work = replace(self._work, cores=self.decoding.cores)
-        self.executor = _executor_of(options, name, threads, made)
+        self.executor = _executor_of(options, output, name, threads, made)
         self._finalizer = weakref.finalize(self, self.executor.close)
         self._finalizer.atexit = False  # whatever runs then is stopped by the engine, all loaders at once
-        policy = policy_of(self.executor, options.output, plan)
+        policy = policy_of(self.executor, output, plan)
         told = executor_stats(name, self.executor, policy)
         turns = self.decoding.turns
         if turns is not None:  # who waits for a device while others compute is no further worker
             told = replace(told, threads=turns)
         self.meters = Meters(turns or self.executor.workers, core_share().threads, queued_seconds, told)
-        keep, allocate = self._window.units(self.layout.nbytes) + 1, slab_memory(self.executor, options.output)
+        keep, allocate = self._window.units(self.layout.nbytes) + 1, slab_memory(self.executor, output)
         self.slabs = SlabPool(self.layout, keep, allocate)
         # Once: the meters know each kind of work by these lists.
         self._steps, self._finish_steps = step_names(self._work.runner), finish_names(self._work.finish)
@@ -262,7 +236,7 @@ class Machinery:
             memory_for_blocks=self._memory_for_blocks if self.executor.shares_memory else 0,
             ahead=options.ahead,
             chosen=(options.threads, options.processes) != (None, None),
-            device=options.output.beside_device,
+            device=self._output.beside_device,
             processes=bool(self.executor.processes),
         )
 
@@ -271,7 +245,7 @@ class Machinery:
         options = self._options
         if self._ahead_bytes or options.pool is not None:
             return 0
-        return memory_for_blocks(self.plan, self._deal, options.part, options.memory)
+        return memory_for_blocks(self.plan, self._deal, self._part, options.memory_bytes)
 
     @property
     def _window(self) -> Window:
@@ -292,7 +266,7 @@ class Machinery:
     def _share_bytes(self) -> int:
         """What batches may take of `memory`; on a longer way, so may each part of it, and what waits between the parts."""
         parts = 1 if self.plan.counted else 2 + len(self._fronts) + (self.plan.order is None)
-        return (self._options.memory - self._ahead_bytes) // parts
+        return (self._options.memory_bytes - self._ahead_bytes) // parts
 
     def _run_ahead(self, cursor: Cursor, deal: Deal) -> Forerunner | None:
         """Whoever tells the source what comes; None: it does not want to know, or workers would not see what it fetches."""
@@ -301,9 +275,9 @@ class Machinery:
             return None
         if not source.foresight.shared and (not self.executor.shares_memory or self.executor.remote is not None):
             return None
-        options, lead = self._options, self._window.units(self.layout.nbytes) * self.layout.rows
+        lead = self._window.units(self.layout.nbytes) * self.layout.rows
         dealt = deal if plan.counted else None
-        return Forerunner(source, plan.order, cursor, decodes(plan), self.cache, dealt, options.part, options.once, lead)
+        return Forerunner(source, plan.order, cursor, decodes(plan), self.cache, dealt, self._part, self._once, lead)
 
     @property
     def _reads_elsewhere(self) -> bool:
@@ -323,11 +297,11 @@ class Machinery:
             forerunner.close()
 
     def _make_supply(self, cursor: Cursor, deal: Deal) -> Supply[FedUnit]:
-        plan, group, make, options = self.plan, self._group, self._make_unit(), self._options
+        plan, group, make = self.plan, self._group, self._make_unit()
         if plan.counted:
-            return CountedSupply(plan, deal, group, cursor, make, options.once, options.part)
+            return CountedSupply(plan, deal, group, cursor, make, self._once, self._part)
         opener, skipped = self._front_opener(), self.front_skipped
-        return CutSupply(plan, deal, group, cursor, opener, make, skipped, options.once, options.part)
+        return CutSupply(plan, deal, group, cursor, opener, make, skipped, self._once, self._part)
 
     def _make_unit(self) -> Any:
         plan, pool, work, skipped = self.plan, self.slabs, self._work, self.front_skipped
@@ -374,14 +348,14 @@ class Machinery:
         return open_
 
 
-def _executor_of(options: RunOptions, name: str, threads: int | None, plan: Plan) -> Executor:
+def _executor_of(options: LoaderOptions, output: Output, name: str, threads: int | None, plan: Plan) -> Executor:
     processes = options.processes
     if options.pool is not None:
         return make_remote(options.pool, True, options.pool_keys, threads, processes, name, plan)
     if options.workers_at is not None:
         return make_remote(options.workers_at, False, options.worker_keys, threads, processes, name, plan)
-    beside = options.output.beside_device
-    return make_executor(name, threads, processes, plan, options.memory, beside, options.ray_address)
+    beside = output.beside_device
+    return make_executor(name, threads, processes, plan, options.memory_bytes, beside, options.ray_address)
 
 
 def _look(interference: Interference, auto: AutoWatch | None, decoding: DecodeWatch | None, meters: Meters, now: float) -> None:

@@ -12,6 +12,7 @@ from ..plan.deal import Deal, StepTurns
 from ..plan.plan import Plan
 from ..plan.ranks import Rank, one_of_several, rank_of
 from .loader import Loader
+from .loader_options import LoaderOptions
 from .supply import EpochSteps
 
 _log = logging.getLogger("stoker")
@@ -37,17 +38,9 @@ class WorkerPart:
             place.pass_over(number * run + skip * count)
             row, number, skip = place.row, 0, 0
         # A DataLoader worker is a process of its own and there are as many as the user wants: no threads inside.
-        with Loader(
-            plan,
-            executor="inline",
-            format="torch",
-            batches=batches,
-            epoch=epoch,
-            row=row,
-            once=True,
-            part=StepTurns(number, count, run),
-            carried=self._carried,
-        ) as loader:
+        options = LoaderOptions(executor="inline", format="torch", batches=batches, epoch=epoch)
+        part = StepTurns(number, count, run)
+        with Loader(plan, options, row=row, once=True, part=part, carried=self._carried) as loader:
             yield from itertools.islice(loader, skip, None)
 
     @property
@@ -65,7 +58,7 @@ class WorkerPart:
         return WorkerPart, (self._pipeline, rank if rank.world > 1 else None)
 
     def __len__(self) -> int:
-        with Loader(self._pipeline.plan, executor="inline", carried=self._carried) as loader:
+        with Loader(self._pipeline.plan, LoaderOptions(executor="inline"), carried=self._carried) as loader:
             return len(loader)
 
     def warn_unsharded(self) -> None:

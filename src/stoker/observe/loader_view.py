@@ -55,7 +55,7 @@ class LoaderView:
         self.title = title or (Path(sys.argv[0]).name if sys.argv and sys.argv[0] else "") or "Stoker"
         self.training = training
         self._loader, self._meters, self._plan = weakref.ref(loader), meters_of(loader, call), loader._plan
-        self._arguments, self._explained = loader._arguments, loader._explained()
+        self._arguments, self._explained = loader._options.shown(), loader._explained()
         self._recorder: TimelineRecorder | None = None
         self._facts: Facts | None = None
         self._lock = threading.Lock()

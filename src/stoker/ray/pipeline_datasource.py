@@ -18,6 +18,7 @@ from ..engine.ray_worker import BESIDE, parcel
 from ..errors import ConfigError
 from ..loader.build import batch_bytes
 from ..loader.loader import Loader
+from ..loader.loader_options import LoaderOptions
 from ..loader.step_count import epoch_steps
 from ..pipeline import Pipeline
 from ..plan.ranks import Rank, rank_of
@@ -83,7 +84,8 @@ class _Part:
     def __call__(self) -> Iterator[Any]:
         pipeline: Pipeline = unpack(*ray.get(self.sent[0]))
         carried = self.rank if self.rank.world > 1 else None
-        with Loader(pipeline.plan, executor="inline", epoch=self.epoch, row=self.row, once=True, carried=carried) as loader:
+        options = LoaderOptions(executor="inline", epoch=self.epoch)
+        with Loader(pipeline.plan, options, row=self.row, once=True, carried=carried) as loader:
             taken = islice(loader, self.steps)
             yield from (_block(_columns(batch)) for batch in taken) if pipeline.plan.batch else _gathered(taken)
 

@@ -6,13 +6,12 @@ import gzip
 import os
 import subprocess
 import threading
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ...storage.server import NoRange, Server
 from .conftest import ENVIRONMENT, STOKER, keys_of, make_tar, read_tar, some_samples
 
 
@@ -167,19 +166,11 @@ def test_standard_input_cannot_be_read_twice(tar: Any) -> None:
     assert tar("cat", "-", "-", input=GOOD).code == 2
 
 
-class Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-def test_shards_are_read_over_http(tar: Any, shards: list[Path], tmp_path: Path) -> None:
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(tmp_path))) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        url = f"http://user:secret@127.0.0.1:{server.server_port}"
-        try:
-            assert read_tar(tar("cat", url + "/in-{00..01}.tar").out) == some_samples(20)
-            assert read_tar(tar("sort", url + "/in-00.tar", "--reverse").out) == some_samples(10)[::-1]
-            done = tar("cat", url + "/missing.tar?token=secret")
-        finally:
-            server.shutdown()
+def test_shards_are_read_over_http(tar: Any, shards: list[Path]) -> None:
+    with Server() as server:
+        server.put_all(shards, NoRange())
+        url = server.origin.replace("http://", "http://user:secret@")
+        assert read_tar(tar("cat", url + "/in-{00..01}.tar").out) == some_samples(20)
+        assert read_tar(tar("sort", url + "/in-00.tar", "--reverse").out) == some_samples(10)[::-1]
+        done = tar("cat", url + "/missing.tar?token=secret")
     assert done.code == 1 and "missing.tar" in done.err and "secret" not in done.err
