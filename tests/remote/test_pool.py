@@ -565,7 +565,7 @@ def test_options_that_do_not_go_together_are_named() -> None:
         pipeline.loader(pool="tcp://10.0.0.1:8878")
     with pytest.raises(ConfigError, match="by the trainer itself"):
         pool_service({"p": pipeline_named("stream").plan}, HERE, None, 1, 1, {}, print)
-    with pytest.raises(ConfigError, match=r"--keys FOLDER/pool\.key"):
+    with pytest.raises(ConfigError, match=r"`stoker keys FOLDER --pool` and pass --keys FOLDER/pool\.key"):
         pool_service({"p": pipeline.plan}, "tcp://0.0.0.0:0", None, 1, 1, {}, print)
 
 

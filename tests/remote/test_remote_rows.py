@@ -301,16 +301,43 @@ def test_workers_may_come_before_their_trainer_and_stay_for_the_next(tmp_path: A
 def test_an_address_that_others_reach_needs_keys(at: str) -> None:
     with pytest.raises(ConfigError, match="stoker keys"):
         numbers().batch(4).loader(workers_at=at)
-    with pytest.raises(ConfigError, match="--keys"):
+
+
+def test_a_worker_and_a_pool_need_keys_too() -> None:
+    at = "tcp://trainer:8877"
+    with pytest.raises(ConfigError, match=r"`stoker keys FOLDER` and pass --keys FOLDER/worker\.key"):
         worker_service(numbers().batch(4).plan, at, None, 1, None, print)
+    with pytest.raises(ConfigError, match=r"`stoker keys FOLDER --pool` and pass loader\(pool_keys='FOLDER/trainer\.key'\)"):
+        numbers().batch(4).loader(pool=at)
 
 
 @pytest.mark.parametrize(
-    "at", ["", "8877", "http://x:1", "tcp://x", "tcp://127.0.0.1:99999", "ipc://@name", "inproc://x", "tcp://a b:1"]
+    "at",
+    [
+        *("", "8877", "http://x:1", "tcp://x", "tcp://127.0.0.1:99999", "ipc://@name", "inproc://x", "tcp://a b:1"),
+        *("tcp://-a:1", "tcp://.:1", "tcp://a;b:1", "tcp://a@b:1", "tcp://[zz]:1", "tcp://%:1"),
+    ],
 )
 def test_what_is_no_address_is_named(at: str) -> None:
-    with pytest.raises(ConfigError, match="not an address"):
-        numbers().batch(4).loader(workers_at=at)
+    for options in ({"workers_at": at}, {"pool": at}):
+        with pytest.raises(ConfigError, match="not an address"):
+            numbers().batch(4).loader(**options)
+
+
+@pytest.mark.parametrize("at", ["tcp://127.0.0.1:0", "tcp://127.0.0.1:*", "tcp://*:8877", "tcp://0.0.0.0:8877", "tcp://[::]:8877"])
+def test_an_address_that_is_only_to_listen_at_is_refused_to_who_connects(at: str) -> None:
+    with pytest.raises(ConfigError, match=r"nobody can connect to it; write the host that listens"):
+        worker_service(numbers().batch(4).plan, at, None, 1, None, print)
+    with pytest.raises(ConfigError, match=r"nobody can connect to it"):
+        numbers().batch(4).loader(pool=at)
+
+
+def test_a_name_that_no_host_can_have_is_one_that_cannot_be_resolved(tmp_path: Path) -> None:
+    make_keys(tmp_path, ["worker"])
+    service = worker_service(numbers().batch(4).plan, "tcp://a..b:8877", tmp_path / "worker.key", 1, None, print)
+    service.leave()
+    service.run()  # it tries, as with other names that nobody knows
+    assert "cannot be resolved" in _unknown_name("tcp://a..b:8877")
 
 
 @pytest.mark.parametrize(

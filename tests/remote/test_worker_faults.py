@@ -261,6 +261,8 @@ def test_a_key_file_that_others_can_read_is_refused(tmp_path: Path) -> None:
         quick().loader(workers_at=HERE, worker_keys=tmp_path / "worker.key")
     with pytest.raises(stoker.errors.ConfigError, match="already exists"):
         make_keys(tmp_path, ["worker"])
+    with pytest.raises(stoker.errors.ConfigError, match=r"trainer\.key is the file of the side that listens"):
+        make_keys(tmp_path, ["trainer"])
     with pytest.raises(stoker.errors.ConfigError, match=r"this is a folder; .* trainer\.key"):
         quick().loader(workers_at=HERE, worker_keys=tmp_path)
 

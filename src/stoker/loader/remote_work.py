@@ -74,6 +74,8 @@ _WORKER_KEEPS = 128 << 20
 _STREAMED = (
     "samples of a stream can only be read one after another, by the trainer itself; pack them into shards with `stoker pack`"
 )
+_MAKE_KEYS = "make keys with `stoker keys FOLDER` and pass"
+_MAKE_POOL_KEYS = "make keys with `stoker keys FOLDER --pool` and pass"
 #: positions of an epoch, of which there may be many: repeat(None) never ends
 _MOST_PLACES = 1 << 62
 
@@ -279,7 +281,7 @@ def remote_executor(at: str, keys: Any, threads: int | None, usual: int, plan: P
     """Threads of this process, and workers that connect to `at`, where the trainer's file `keys` says who may."""
     asked = f"loader(workers_at={at!r})"
     address = checked_address(at, asked)
-    check_keys(address, keys is not None, asked, "loader(worker_keys='FOLDER/trainer.key')")
+    check_keys(address, keys is not None, asked, f"{_MAKE_KEYS} loader(worker_keys='FOLDER/trainer.key')")
     accepts = None if keys is None else read_listener(keys)
     setting = RemoteSetting(
         lambda wake: ListeningPort(address, accepts, wake, asked),
@@ -294,10 +296,10 @@ def remote_executor(at: str, keys: Any, threads: int | None, usual: int, plan: P
 def pooled_executor(at: str | Sequence[str], keys: Any, threads: int | None, usual: int, plan: Plan) -> RemoteExecutor:
     """The pools at these addresses; and threads of this process, for what they do not do, or while none of them is there."""
     addresses = []
-    for each in [at] if isinstance(at, str) else at:
+    for each in at if isinstance(at, (list, tuple)) else [at]:
         asked = f"loader(pool={each!r})"
-        addresses.append(checked_address(each, asked))
-        check_keys(addresses[-1], keys is not None, asked, "loader(pool_keys='FOLDER/NAME.key')")
+        addresses.append(checked_address(each, asked, connects=True))
+        check_keys(addresses[-1], keys is not None, asked, f"{_MAKE_POOL_KEYS} loader(pool_keys='FOLDER/trainer.key')")
     if not addresses:
         raise ConfigError("loader(pool=[]): the list of addresses is empty; write pool='tcp://HOST:PORT', or omit it")
     own = None if keys is None else read_caller(keys)
@@ -327,7 +329,7 @@ def pool_service(
     """A pool at `address` for whoever wants one of these pipelines; `keys` is the pool's key file, or None."""
     asked = f"stoker serve --at {address}"
     checked = checked_address(address, asked)
-    check_keys(checked, keys is not None, asked, "--keys FOLDER/pool.key")
+    check_keys(checked, keys is not None, asked, f"{_MAKE_POOL_KEYS} --keys FOLDER/pool.key")
     return PoolService(
         checked,
         [_pooled(name, plan, caches.get(name), asked) for name, plan in plans.items()],
@@ -399,8 +401,8 @@ def worker_service(
 ) -> WorkerService:
     """A worker for the trainer at `address`; `keys` is its key file, or None."""
     asked = f"stoker worker --connect {address}"
-    checked = checked_address(address, asked)
-    check_keys(checked, keys is not None, asked, "--keys FOLDER/worker.key")
+    checked = checked_address(address, asked, connects=True)
+    check_keys(checked, keys is not None, asked, f"{_MAKE_KEYS} --keys FOLDER/worker.key")
     carriers = carriers_of(plan, cache)
     if not carriers:
         raise ConfigError(f"{asked}: {_STREAMED}")

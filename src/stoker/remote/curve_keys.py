@@ -62,8 +62,10 @@ def make_keys(folder: Path, names: list[str], listener: str = "trainer") -> list
     """
     zmq = needed("zmq", EXTRA, "stoker keys")
     for name in names:
-        if not _NAME.fullmatch(name) or name == listener:
+        if not _NAME.fullmatch(name):
             raise ConfigError(f"stoker keys: {name!r} is not a valid name; use letters, digits, '.', '_' and '-'")
+        if name == listener:
+            raise ConfigError(f"stoker keys: {name}.key is the file of the side that listens; choose another name than {name!r}")
         if (folder / f"{name}.key").exists():
             raise ConfigError(f"{folder / f'{name}.key'}: already exists; remove it, or choose another name")
     try:
@@ -84,12 +86,12 @@ def make_keys(folder: Path, names: list[str], listener: str = "trainer") -> list
 
 def read_listener(path: str | os.PathLike[str]) -> ListenerKeys:
     """The key file of who listens; raises ConfigError where it is not one, or others could read it."""
-    return _read(Path(path), ListenerKeys, "that of the side which listens, trainer.key or pool.key")
+    return _read(path, ListenerKeys, "that of the side which listens, trainer.key or pool.key")
 
 
 def read_caller(path: str | os.PathLike[str]) -> CallerKeys:
     """The key file of who connects."""
-    return _read(Path(path), CallerKeys, "that of the side which connects, such as data-machines.key")
+    return _read(path, CallerKeys, "that of the side which connects, such as data-machines.key")
 
 
 def _pair(zmq: Any) -> tuple[str, str]:
@@ -104,11 +106,18 @@ def _write(path: Path, keys: Struct) -> None:
         file.write(text + b"\n")
 
 
-def _read(path: Path, kind: type[_K], wanted: str) -> _K:
+def _read(given: str | os.PathLike[str], kind: type[_K], wanted: str) -> _K:
+    try:
+        path = Path(given)
+    except TypeError as error:
+        raise ConfigError(f"{given!r} is not the path of a key file; name {wanted}") from error
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
-        raise ConfigError(f"{path}: the key file cannot be read: {error.strerror}; make one with `stoker keys FOLDER`") from error
+        raise ConfigError(
+            f"{path}: the key file cannot be read: {error.strerror}; `stoker keys FOLDER` makes key files, with --pool those of a "
+            "pool and its trainers"
+        ) from error
     if stat.S_ISDIR(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise ConfigError(f"{path}: this is a folder; use the key file in it, {wanted}")
