@@ -156,3 +156,17 @@ def test_every_command_is_described_in_one_line_of_80_columns(stoker: Any, monke
         lines = text[text.index("─ Commands") :].splitlines()[1:]
         rows = [line for line in lines if line.startswith("│")]
         assert len(rows) >= 9 and all(line[2] != " " for line in rows), text
+
+
+@pytest.mark.parametrize("command, option", [("worker", "workers_at"), ("serve", "pool")])
+def test_a_script_that_would_train_where_it_is_imported_is_named(stoker: Any, tmp_path: Path, command: str, option: str) -> None:
+    script = tmp_path / "unguarded.py"
+    script.write_text(
+        "import stoker\npipeline = stoker.arrays(x=[1, 2, 3]).batch(1)\n"
+        f"with pipeline.loader({option}='tcp://127.0.0.1:9') as batches:\n    list(batches)\n"
+    )
+    where = "--connect" if command == "worker" else "--at"
+    result = stoker(command, where, "tcp://127.0.0.1:9", f"{script}:pipeline")
+    assert result.exit_code == 2
+    assert f"loader({option}='tcp://127.0.0.1:9'): {script} makes this loader while it is imported" in result.stderr
+    assert 'put its training code under if __name__ == "__main__":' in result.stderr

@@ -39,6 +39,7 @@ from ..stage.runner import Reader, Runner, make_stages
 from ..storage.sample_cache import SampleCache
 from ..storage.scratch import NO_NOTES, Scratch
 from .batch_units import BatchWork, Observer, Rows, SegmentWork
+from .command_import import check_trains
 from .loader_options import MEMORY
 from .look_ahead import rank_positions
 from .origin_times import OriginTimes
@@ -241,6 +242,7 @@ def make_remote(
 ) -> Executor:
     """Threads of this process, and workers that connect to `at`; or the pools there, which may serve others too."""
     asked, what = (f"loader(pool={at!r}", "a pool") if pool else (f"loader(workers_at={at!r}", "remote workers")
+    check_trains(f"{asked})")
     if processes is not None or name not in ("auto", "threads"):
         raise ConfigError(f"{asked}): {what} can be combined with threads only; omit processes, and executor={name!r}")
     remote_work = needed("stoker.loader.remote_work", "remote-workers", f"{asked})")

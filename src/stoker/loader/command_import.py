@@ -1,0 +1,29 @@
+"""A script that a command imports for its pipeline: it must not begin to train there, as its training program does elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ..errors import ConfigError
+
+_imported: list[str] = []
+
+
+@contextmanager
+def imported_by_command(module: str) -> Iterator[None]:
+    """What is run meanwhile is the import of this module."""
+    _imported.append(module)
+    try:
+        yield
+    finally:
+        _imported.pop()
+
+
+def check_trains(call: str) -> None:
+    """Raise where a loader for a training program is made while a command imports its module."""
+    if _imported:
+        raise ConfigError(
+            f"{call}: {_imported[-1]} makes this loader while it is imported for its pipeline; put its training code under "
+            'if __name__ == "__main__":'
+        )
