@@ -324,7 +324,9 @@ def test_what_is_no_address_is_named(at: str) -> None:
             numbers().batch(4).loader(**options)
 
 
-@pytest.mark.parametrize("at", ["tcp://127.0.0.1:0", "tcp://127.0.0.1:*", "tcp://*:8877", "tcp://0.0.0.0:8877", "tcp://[::]:8877"])
+@pytest.mark.parametrize(
+    "at", ["tcp://127.0.0.1:0", "tcp://127.0.0.1:*", "tcp://*:8877", "tcp://0.0.0.0:8877", "tcp://[::]:8877"]
+)
 def test_an_address_that_is_only_to_listen_at_is_refused_to_who_connects(at: str) -> None:
     with pytest.raises(ConfigError, match=r"nobody can connect to it; write the host that listens"):
         worker_service(numbers().batch(4).plan, at, None, 1, None, print)

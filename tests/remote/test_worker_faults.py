@@ -115,6 +115,14 @@ def test_a_worker_that_is_told_to_stop_gives_back_what_it_has_not_begun(oracle: 
         until(lambda: workers_of(loader) == 1, "one to have left")
 
 
+def test_of_a_silent_worker_it_is_told_what_it_is_at_and_not_all_that_waits_there() -> None:
+    with slow().loader(threads=1, workers_at=HERE) as loader, peer(loader) as silent:
+        silent.send(packed(Hello(PROTOCOL, stoker_version(), handshake_of(slow().plan), 1, "data-3", 7)))
+        until(lambda: workers_of(loader) == 1, "the worker to join")
+        told = [executor_of(loader).stacks(lambda content: "some rows") for _ in loader]
+        assert any("remote worker data-3:7, at some rows; 1 parcel of tasks after that" in text for text in told)
+
+
 # ---- strangers -------------------------------------------------------------------------------------------------------------
 
 
@@ -249,6 +257,24 @@ def test_only_who_has_a_listed_key_gets_in(tmp_path: Path, caplog: pytest.LogCap
             assert len(epoch(loader)) == SAMPLES // SIZE
             assert sum(worker.parcels for worker in executor_of(loader).remote_workers) > 0
         assert not any(each.poll(0) for each in (bare, unlisted, misled)), "nobody else heard a word"
+
+
+def test_who_tries_again_and_again_with_a_wrong_key_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    make_keys(tmp_path / "mine", ["worker"])
+    make_keys(tmp_path / "foreign", ["worker"])
+    right, wrong = read_caller(tmp_path / "mine/worker.key"), read_caller(tmp_path / "foreign/worker.key")
+    keys = {"curve_publickey": wrong.public.encode(), "curve_secretkey": wrong.secret.encode()}
+    with (
+        caplog.at_level(logging.WARNING, "stoker"),
+        quick().loader(threads=1, workers_at=HERE, worker_keys=tmp_path / "mine/trainer.key") as loader,
+    ):
+        for _ in range(3):
+            with peer(loader, **keys, curve_serverkey=right.listener.encode()) as stranger:
+                monitor = stranger.get_monitor_socket(zmq.EVENT_HANDSHAKE_FAILED_AUTH)
+                until(lambda monitor=monitor: monitor.poll(0), "it to be refused")
+                stranger.disable_monitor()
+                monitor.close(linger=0)
+    assert caplog.text.count("its key is not in the key file") == 1
 
 
 def test_a_key_file_that_others_can_read_is_refused(tmp_path: Path) -> None:

@@ -138,6 +138,7 @@ class RemoteCount:
     threads: int
     away: int
     shy: bool = False  # this process makes rows only while no worker is there
+    rerun: int = 0  # tasks so far that were given to others because a worker was lost
 
 
 class Executor(ABC):

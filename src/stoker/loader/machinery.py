@@ -132,7 +132,7 @@ class Machinery:
         self.meters.decoding(self.decoding.reason)
         self._interference, watch = Interference(), None
         if options.elsewhere:
-            self.meters.watch = partial(_look_at_workers, self._interference, self.executor)
+            self.meters.watch = _RemoteWatch(self._interference, self.executor).look
         elif self.executor.ahead:
             if policy is not None and isinstance(self.executor, AutoExecutor):
                 waits = isinstance(plan.source, Source) and plan.source.waits
@@ -370,13 +370,23 @@ def _when_moved(machinery: weakref.ref[Machinery]) -> None:
         moved._moved()
 
 
-def _look_at_workers(interference: Interference, executor: Executor, meters: Meters, now: float) -> None:
-    interference.look(meters, now)
-    told = executor_stats("remote", executor, None)
-    if (told.remote, told.remote_threads) != (meters.executor.remote, meters.executor.remote_threads):
-        told = replace(told, since=meters.snapshot(look=False).batches)
-        away = 0 if executor.remote is None else executor.remote.away
-        meters.moved(executor.workers, told, core_share().threads + away)
+class _RemoteWatch:
+    """Tells the meters which remote workers there are, and of tasks that ran again because one was lost."""
+
+    def __init__(self, interference: Interference, executor: Executor) -> None:
+        self._interference, self._executor, self._rerun = interference, executor, 0
+
+    def look(self, meters: Meters, now: float) -> None:
+        self._interference.look(meters, now)
+        executor, remote = self._executor, self._executor.remote
+        assert remote is not None
+        told = executor_stats("remote", executor, None)
+        if (told.remote, told.remote_threads) != (meters.executor.remote, meters.executor.remote_threads):
+            told = replace(told, since=meters.snapshot(look=False).batches)
+            meters.moved(executor.workers, told, core_share().threads + remote.away)
+        if remote.rerun > self._rerun:
+            meters.count(lost=remote.rerun - self._rerun)
+            self._rerun = remote.rerun
 
 
 def _occupancy(feed: Feed[Any, Any, Any]) -> Occupancy:

@@ -198,7 +198,7 @@ class Stats:
     device_s: float = 0.0  # time that the GPU's work on them was under way, by its own clock, over all workers
     device_bytes: int = 0  # memory of the GPU that they took, added up
     decode_reason: str = ""  # where images are decoded, and why; empty: on the CPU, as nobody asked for anything else
-    lost: int = 0  # tasks whose worker ended before they did
+    lost: int = 0  # tasks whose worker was lost before they ended, and that ran again
     draws: int = 0  # tasks whose functions draw from random generators that all threads of a process share
     worked: int = 0  # samples those tasks worked on, the ones not handed out yet included
     steps: tuple[StepStats, ...] = ()  # in the order of the pipeline

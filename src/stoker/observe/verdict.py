@@ -76,7 +76,7 @@ def _notes(stats: Stats) -> str:
         f"{counted(stats.skipped, 'bad sample')} skipped": stats.skipped,
         f"{counted(stats.damaged, 'damaged image')} decoded as far as possible": stats.damaged,
         f"{seeks} did not fit and were not used: `stoker index --jpeg --force` makes them again": stats.seeks_unfit,
-        f"{counted(stats.lost, 'task')} ran again because a worker process ended": stats.lost,
+        f"{counted(stats.lost, 'task')} ran again because a worker was lost": stats.lost,
     }
     return "".join(f" {note}." for note, count in notes.items() if count)
 

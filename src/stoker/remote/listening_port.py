@@ -34,6 +34,8 @@ _LINGER_MS = 200
 _AT_ONCE = 32
 #: connections that the system holds until they are taken in: of more, each would be tried again after a second
 _BACKLOG = 1024
+#: addresses of strangers that are logged
+_MOST_STRANGERS = 100
 _ZAP = "inproc://zeromq.zap.01"
 
 
@@ -67,6 +69,7 @@ class ListeningPort(Port):
         self._door: Door | None = None
         self._path = Path(address.removeprefix("ipc://")) if address.startswith("ipc://") else None
         self._own = -1  # the number of that file
+        self._strangers: set[str] = set()  # that were logged
         self._allowed = {z85.decode(public.encode()): name for name, public in keys.accepts.items()} if keys else {}
         self._poller = zmq.Poller()
         try:
@@ -139,13 +142,17 @@ class ListeningPort(Port):
                 version, serial, _, origin, _, mechanism, *credentials = request
                 name = self._allowed.get(credentials[0]) if mechanism == b"CURVE" and credentials else None
                 if name is None:
-                    _log.warning(
-                        "refused a connection from %s: its key is not in the key file", origin.decode("ascii", "replace")
-                    )
+                    self._tell_of(origin.decode("ascii", "replace"))
                     answer = [b"400", b"unknown key", b"", b""]
                 else:
                     answer = [b"200", b"", name.encode(), b""]
                 zap.send_multipart([version, serial, *answer])
+
+    def _tell_of(self, stranger: str) -> None:
+        """Log once that somebody was refused, who will try again every few seconds."""
+        if stranger not in self._strangers and len(self._strangers) < _MOST_STRANGERS:
+            self._strangers.add(stranger)
+            _log.warning("refused a connection from %s: its key is not in the key file (logged once)", stranger)
 
     def close(self) -> None:
         if self._zap is not None:

@@ -124,7 +124,8 @@ class ParcelLedger:
         self.workers: dict[Hashable, WorkerAccount] = {}  # by address
         self.open: dict[int, Parcel] = {}  # by serial
         self.usual_s = 0.0  # from sending a parcel to having its result
-        self.hedged = self.lost = 0
+        self.hedged = 0
+        self.rerun = 0  # tasks that wait again because a worker was lost
         self._lonely_s = 0.0  # since when there may be nobody
         self._serials, self._numbers = count(), count()
         self._indoors = _Line()  # that only home can do
@@ -317,11 +318,11 @@ class ParcelLedger:
             self._take_from(worker, parcel)
             if parcel.holders:
                 continue
-            self.lost += 1
             del self.open[serial]
             if blamed_alone:
                 guilty.append(parcel)
                 continue
+            self.rerun += len(parcel.tasks)
             parcel.tainted = parcel.tainted or blamed
             # Asked again it has another number: an answer to the first time that is still on its way is no answer to the second.
             parcel.serial = next(self._serials)

@@ -18,7 +18,7 @@ import threading
 import time
 import zlib
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -129,7 +129,7 @@ class RemoteExecutor(Executor):
     def remote(self) -> RemoteCount:
         workers, ledger = self.remote_workers, self._exchange.ledger
         threads, away = (sum(each.threads for each in some) for some in (workers, [each for each in workers if not each.here]))
-        return RemoteCount(ledger.home, len(workers), threads, away, ledger.shy)
+        return RemoteCount(ledger.home, len(workers), threads, away, ledger.shy, ledger.rerun)
 
     @property
     def hedged(self) -> int:
@@ -216,7 +216,7 @@ class _Exchange:
         self._mail: deque[tuple[Any, bytes]] = deque()  # that the exchange's thread is to send
         self._freed: dict[Any, list[int]] = {}  # parcels whose answers are not needed any more, and who does not know it yet
         self._refused: set[str] = set()  # what was logged
-        self._told_unsent = False
+        self._told_unsent = self._told_suspect = False
         self._pythons: set[str] = set()  # the same of versions that are not this one's
         self._wake = WakePipe()
         stop = threading.Event()
@@ -279,15 +279,18 @@ class _Exchange:
         return found
 
     def stacks(self, describe: Callable[[Any], str]) -> str:
+        def told(parcels: Iterable[Parcel]) -> str:
+            return "; ".join(describe(task.content) for parcel in parcels for task in parcel.tasks)
+
         def errand_told(errand: _Errand) -> str:
-            return "; ".join(describe(task.content) for task in errand.parcel.tasks)
+            return told([errand.parcel])
 
         with self._lock:
-            away = [
-                f"{self._name} {worker.name}, at "
-                + ("; ".join(describe(task.content) for p in worker.held.values() for task in p.tasks) or "nothing")
-                for worker in self.ledger.workers.values()
-            ]
+            away = []
+            for worker in self.ledger.workers.values():
+                begun, waiting = [*worker.held.values()][: worker.threads], len(worker.held) - worker.threads
+                more = f"; {counted(waiting, 'parcel')} of tasks after that" if waiting > 0 else ""
+                away.append(f"{self._name} {worker.name}, at {told(begun) or 'nothing'}{more}")
         return "\n".join([self.home.stacks(errand_told), *away])
 
     def close(self) -> None:
@@ -300,6 +303,11 @@ class _Exchange:
     def _occupy_home(self) -> None:
         """Give free threads of this process something to do. The lock is held."""
         while (parcel := self.ledger.for_home(time.monotonic())) is not None:
+            if parcel.suspect and parcel.asked is not None and not self._told_suspect:
+                self._told_suspect = True
+                _log.warning(
+                    "no remote worker is left to try the rows at which one ended; this program makes them itself, and may end, too"
+                )
             self._errands.submit([Task(0, 0, _Errand(parcel))])
 
     def _run_errand(self, errand: _Errand, scratch: Any) -> list[Outcome[Any, Any]]:
