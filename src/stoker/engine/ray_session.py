@@ -67,7 +67,7 @@ class RaySession:
         here = self.ray.get_runtime_context().gcs_address
         if address not in (None, "auto", here):
             raise ConfigError(
-                f"{call}: this process is connected to the Ray cluster {here}; call ray.shutdown() first, or omit it"
+                f"{call}: this process is connected to the Ray cluster {here}; call ray.shutdown() first, or omit the address"
             )
 
     def _connect(self, address: str, call: str, jobs: int | None) -> None:

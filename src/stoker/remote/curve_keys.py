@@ -115,8 +115,8 @@ def _read(given: str | os.PathLike[str], kind: type[_K], wanted: str) -> _K:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
         raise ConfigError(
-            f"{path}: the key file cannot be read: {error.strerror}; `stoker keys FOLDER` makes key files, with --pool those of a "
-            "pool and its trainers"
+            f"{path}: the key file cannot be read: {error.strerror}; `stoker keys FOLDER` makes key files, with --pool those of "
+            "a pool and its trainers"
         ) from error
     if stat.S_ISDIR(os.fstat(descriptor).st_mode):
         os.close(descriptor)

@@ -306,7 +306,8 @@ class _Exchange:
             if parcel.suspect and parcel.asked is not None and not self._told_suspect:
                 self._told_suspect = True
                 _log.warning(
-                    "no remote worker is left to try the rows at which one ended; this program makes them itself, and may end, too"
+                    "no remote worker is left to try the rows at which one ended; this program makes them itself, and may end "
+                    "at them, too"
                 )
             self._errands.submit([Task(0, 0, _Errand(parcel))])
 

@@ -77,5 +77,6 @@ def check_keys(address: str, keys: bool, asked: str, how: str) -> None:
     """Raise where others could reach an address that has no keys; `how` is how to make and pass them."""
     if not keys and not is_private(address):
         raise ConfigError(
-            f"{asked}: other machines can reach this address, and without keys anyone who does could take part; {how}, or use tcp://127.0.0.1:PORT or ipc:///PATH, which need none"
+            f"{asked}: other machines can reach this address, and without keys anyone who does could take part; {how}, or "
+            "use tcp://127.0.0.1:PORT or ipc:///PATH, which need none"
         )
