@@ -32,6 +32,7 @@ from .executor import CRASHED, KILLED, NOT_BEGUN, Channel, Executor, Outcome, Ta
 from .packed_work import PackedWork
 from .process_line import Frame, Kind, frame, head, write_block
 from .process_worker import STACKS
+from .pumped_channel import PumpedChannel
 from .shared_memory import AddressBook, BlockArena, Bytes, MemoryFile, Place, SharedAddress, lend
 from .task_notes import TaskNote
 from .wake_pipe import WakePipe
@@ -526,32 +527,14 @@ class ProcessExecutor(Executor):
             self._pass_on(sent.channel, [sent.task], sent.first)
 
 
-class _ProcessChannel(Channel[C, R]):
+class _ProcessChannel(PumpedChannel[C, R]):
     def __init__(self, executor: ProcessExecutor, work: int) -> None:
-        self.number, self.work = next(executor._channels), work
-        self._executor = executor
-        self._done: deque[Outcome[C, R]] = deque()
-        self.cancelled = False
+        super().__init__(executor, next(executor._channels))
+        self._executor, self.work = executor, work
         weakref.finalize(self, _drop, weakref.ref(executor), self.number).atexit = False
 
     def submit(self, tasks: list[Task[C]], *, first: bool = False) -> None:
         self._executor.submit(self, tasks, first)
-
-    def collect(self, timeout_s: float) -> list[Outcome[C, R]]:
-        self._executor.pump(timeout_s, lambda: self._done or self.cancelled)
-        outcomes: list[Outcome[C, R]] = []
-        while self._done:
-            outcomes.append(self._done.popleft())
-        return outcomes
-
-    def cancel(self) -> None:
-        if not self.cancelled:
-            self.cancelled = True
-            self._executor.drop(self.number)
-
-    def answer(self, outcome: Outcome[C, R]) -> None:
-        if not self.cancelled:
-            self._done.append(outcome)
 
     def refuse(self, task: Task[C], cause: str) -> None:
         """A task could not be handed over. That counts as if it had ended its worker: so the sample is found that is to blame."""

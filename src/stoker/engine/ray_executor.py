@@ -36,6 +36,7 @@ from ..sizes import counted
 from .daemons import at_end
 from .executor import CRASHED, KILLED, NOT_BEGUN, Channel, Executor, FarWork, Outcome, Task, TaskWork
 from .function_wire import pack, pack_work, unpack
+from .pumped_channel import PumpedChannel
 from .ray_session import RaySession, sending_to_ray
 from .ray_worker import BESIDE, CONTROL, FarAddress, RayWorker, parcel
 from .task_notes import TaskNote
@@ -526,12 +527,10 @@ class RayExecutor(Executor):
             self._queue.appendleft(_Group(group.channel, left))  # one took long, and they were not begun
 
 
-class _RayChannel(Channel[C, R]):
+class _RayChannel(PumpedChannel[C, R]):
     def __init__(self, executor: RayExecutor, work: TaskWork[C, R], number_of_work: int) -> None:
-        self.number, self.work, self.number_of_work = next(executor._channels), work, number_of_work
-        self._executor = executor
-        self._done: deque[Outcome[C, R]] = deque()
-        self.cancelled = False
+        super().__init__(executor, next(executor._channels))
+        self._executor, self.work, self.number_of_work = executor, work, number_of_work
 
     def submit(self, tasks: list[Task[C]], *, first: bool = False) -> None:
         if isinstance(self.work, FarWork) and self.work.written(tasks[0].content) is None:
@@ -543,22 +542,6 @@ class _RayChannel(Channel[C, R]):
         """The memory here that a task writes to."""
         assert isinstance(self.work, FarWork)
         return self.work.written(task.content) or ()
-
-    def collect(self, timeout_s: float) -> list[Outcome[C, R]]:
-        self._executor.pump(timeout_s, lambda: self._done or self.cancelled)
-        outcomes: list[Outcome[C, R]] = []
-        while self._done:
-            outcomes.append(self._done.popleft())
-        return outcomes
-
-    def cancel(self) -> None:
-        if not self.cancelled:
-            self.cancelled = True
-            self._executor.drop(self.number)
-
-    def answer(self, outcome: Outcome[C, R]) -> None:
-        if not self.cancelled:
-            self._done.append(outcome)
 
 
 class _HomeOutlet:

@@ -16,7 +16,7 @@ _IPC = re.compile(r"ipc:///?(?P<path>[^@\s][^\0]{0,100})")
 _MOST_PATH = 101
 
 
-def checked_address(address: str, asked: str, *, connects: bool = False) -> str:
+def checked_address(address: object, asked: str, *, connects: bool = False) -> str:
     """An address as the library takes it, to listen at or to connect to.
 
     `asked` is what the user wrote, for messages: `loader(workers_at='...')`.
