@@ -40,7 +40,7 @@ def hues() -> NDArray[np.uint8]:
 
 
 PICTURES = {
-    "hues that pass into each other": hues(),
+    "gradual changes of hue": hues(),
     "squares of 16 pixels": squares(16),
     "squares of 8 pixels": squares(8),
     "squares of 4 pixels": squares(4),
