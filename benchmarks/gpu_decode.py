@@ -14,8 +14,8 @@ Seven parts, of which ``--parts`` chooses:
 - `memory`: bytes on the device.
 
 A part prints its figures as a line of JSON when it is done, `training` one for each model; the last line has all of them. A part
-that fails is named there, the others run all the same, and the exit status is 1. These commands give all figures, each in
-less than nine minutes on an H200 with 16 cores and 400 photographs; `nvjpeg` needs the torchvision of that torch:
+that fails is named there, the others run all the same, and the exit status is 1. These commands give all figures, each in an
+estimated nine minutes at most on an H200 with 16 cores and 400 photographs; `nvjpeg` needs the torchvision of that torch:
 
     PHOTOS="python benchmarks/gpu_decode.py --images DIR"
     $PHOTOS --parts exact --copies 2
