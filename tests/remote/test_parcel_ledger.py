@@ -41,6 +41,22 @@ def test_home_and_workers_take_from_one_line() -> None:
     assert [serial for _, serial in sent(ledger)] == [7]
 
 
+def test_of_a_worker_it_is_told_what_it_is_at_and_not_all_that_waits_there() -> None:
+    ledger = filled(9)
+    worker = ledger.join(b"a", "a", 2, 0.0)
+
+    def told() -> str:
+        return worker.work_in_words(lambda parcel: f"rows of {parcel.tasks[0].unit}")
+
+    assert told() == "nothing"
+    assert len(given(ledger)) == 4
+    assert told() == "rows of 0; rows of 1; 2 parcels of tasks after that"
+    ledger.settle(0)
+    assert told() == "rows of 1; rows of 2; 1 parcel of tasks after that"
+    ledger.settle(3)
+    assert told() == "rows of 1; rows of 2"
+
+
 def test_a_shy_home_makes_rows_only_while_nobody_is_there() -> None:
     ledger = filled(3, shy=True)
     worker = ledger.join(b"a", "a", 1, 0.0)

@@ -115,14 +115,6 @@ def test_a_worker_that_is_told_to_stop_gives_back_what_it_has_not_begun(oracle: 
         until(lambda: workers_of(loader) == 1, "one to have left")
 
 
-def test_of_a_silent_worker_it_is_told_what_it_is_at_and_not_all_that_waits_there() -> None:
-    with slow().loader(threads=1, workers_at=HERE) as loader, peer(loader) as silent:
-        silent.send(packed(Hello(PROTOCOL, stoker_version(), handshake_of(slow().plan), 1, "data-3", 7)))
-        until(lambda: workers_of(loader) == 1, "the worker to join")
-        told = [executor_of(loader).stacks(lambda content: "some rows") for _ in loader]
-        assert any("remote worker data-3:7, at some rows; 1 parcel of tasks after that" in text for text in told)
-
-
 # ---- strangers -------------------------------------------------------------------------------------------------------------
 
 

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
 from ..engine.executor import Task
+from ..sizes import counted
 
 #: home among those who hold parcels; workers have numbers from 0 on
 HOME = -1
@@ -77,6 +78,12 @@ class WorkerAccount:
         """How many parcels it is to have, so that none of its threads waits for the next."""
         each = _LEAST_EACH if self.work_s <= 0 else _LEAST_EACH + int(self.way_s / self.work_s)
         return self.threads * min(each, _MOST_EACH)
+
+    def work_in_words(self, describe: Callable[[Parcel], str]) -> str:
+        """What it is at, and how much waits there."""
+        begun, waiting = [*self.held.values()][: self.threads], len(self.held) - self.threads
+        more = f"; {counted(waiting, 'parcel')} of tasks after that" if waiting > 0 else ""
+        return ("; ".join(map(describe, begun)) or "nothing") + more
 
     def room(self, nbytes: int) -> bool:
         """Whether it may have another parcel of that size; one it may always have."""

@@ -18,7 +18,7 @@ import threading
 import time
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -279,18 +279,14 @@ class _Exchange:
         return found
 
     def stacks(self, describe: Callable[[Any], str]) -> str:
-        def told(parcels: Iterable[Parcel]) -> str:
-            return "; ".join(describe(task.content) for parcel in parcels for task in parcel.tasks)
+        def told(parcel: Parcel) -> str:
+            return "; ".join(describe(task.content) for task in parcel.tasks)
 
         def errand_told(errand: _Errand) -> str:
-            return told([errand.parcel])
+            return told(errand.parcel)
 
         with self._lock:
-            away = []
-            for worker in self.ledger.workers.values():
-                begun, waiting = [*worker.held.values()][: worker.threads], len(worker.held) - worker.threads
-                more = f"; {counted(waiting, 'parcel')} of tasks after that" if waiting > 0 else ""
-                away.append(f"{self._name} {worker.name}, at {told(begun) or 'nothing'}{more}")
+            away = [f"{self._name} {worker.name}, at {worker.work_in_words(told)}" for worker in self.ledger.workers.values()]
         return "\n".join([self.home.stacks(errand_told), *away])
 
     def close(self) -> None:
