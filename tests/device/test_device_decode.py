@@ -766,7 +766,7 @@ def test_who_asks_for_the_gpu_hears_why_there_is_none(
     threads = threading.active_count()
     with pytest.raises(DeviceError, match=told):
         crops(photos).loader(device="cuda", decode_on="cuda")
-    assert threading.active_count() == threads and emulated.counts().programs == 0
+    assert threading.active_count() <= threads and emulated.counts().programs == 0
     emulated.arm(function, code)
     with crops(photos).loader(device="cuda", decode_on="auto", threads=2) as loader:
         assert epochs(loader) == expected(crops(photos))
@@ -980,7 +980,7 @@ def test_closed_in_the_middle_of_an_epoch_nothing_is_left(emulated: Emulation, p
         loader.close()
         assert digest(kept) == expected(crops(photos, 4), 1)[0][:taken]  # what was handed out stays valid
         assert emulated.counts()[:3] == (0, 0, 0), "streams, events and programs end with the workers"
-    assert threading.active_count() == threads and emulated.depth == 0
+    assert threading.active_count() <= threads and emulated.depth == 0
 
 
 def test_what_a_worker_gives_back_after_its_loader_was_closed_is_not_kept(emulated: Emulation, photos: Path) -> None:

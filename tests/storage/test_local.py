@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import hashlib
 import os
 import pickle
@@ -112,9 +113,15 @@ def test_many_threads_read_many_files_through_few_descriptors(tmp_path: Path, mo
     assert open_files() <= before
 
 
-def test_a_held_descriptor_stays_open_until_it_is_released(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def allow_two_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Than those that are in use: what other tests share may keep some open."""
+    gc.collect()
     files._close_idle()
-    monkeypatch.setattr(files, "_most", 2)
+    monkeypatch.setattr(files, "_most", len(files._open) + 2)
+
+
+def test_a_held_descriptor_stays_open_until_it_is_released(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    allow_two_more(monkeypatch)
     for number in range(6):
         (tmp_path / f"{number}").write_bytes(bytes([number]) * 10)
     blobs = [blob_of(tmp_path / f"{number}") for number in range(6)]
@@ -128,7 +135,7 @@ def test_a_held_descriptor_stays_open_until_it_is_released(tmp_path: Path, monke
     for blob, fd in zip(blobs, fds):
         blob.release(fd)
     assert read(blobs[0], 0, 1) == b"\0"
-    assert len(files._open) <= 2
+    assert len(files._open) <= files._most
     for blob in blobs:
         blob.close()
 
@@ -228,8 +235,7 @@ def test_whoever_needs_a_descriptor_gets_those_that_others_keep_idle(tmp_path: P
 
 
 def test_files_of_caches_and_of_shards_are_in_one_pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    files._close_idle()
-    monkeypatch.setattr(files, "_most", 2)
+    allow_two_more(monkeypatch)
     entries, before = kept_entries(tmp_path), open_files()
     pinned = [entries.pin(name, tmp_path / name, DIGEST) for name in ENTRIES]
     assert open_files() == before + len(ENTRIES), "who needs one gets it"
