@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -36,6 +37,20 @@ def until(happens: Callable[[], _T], name: str = "it", within_s: float = DEADLIN
         assert time.monotonic() < deadline, f"waited {within_s} s for {name}"
         time.sleep(0.005)
     return found
+
+
+def process_id(pid: int) -> str:
+    """A process by its number and when it began: a busy machine soon gives the number alone to another. "": it has ended."""
+    try:
+        state, *about = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+    return "" if state == "Z" else f"{pid}@{about[18]}"
+
+
+def process_ended(process: str) -> bool:
+    """Whether a process has ended, by its `process_id`."""
+    return not process or process_id(int(process.partition("@")[0])) != process
 
 
 class Passing:

@@ -22,7 +22,7 @@ from stoker.engine.executor import Task
 from stoker.engine.task_notes import TaskNote
 from stoker.errors import ConfigError
 
-from ..support import until
+from ..support import process_ended, process_id, until
 from .tar.conftest import ENVIRONMENT, STOKER, keys_of, make_tar, read_tar, some_samples
 
 
@@ -257,12 +257,12 @@ def test_stopped_and_started_again_the_outputs_are_the_same(folder: Path, number
     environment = {**ENVIRONMENT, "PYTHONPATH": os.environ["PYTHONPATH"]}
     first = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
     until(lambda: (folder / "begun").exists() and (folder / "out-00.tar").exists())
-    workers = children(first.pid)
+    workers = [process_id(pid) for pid in children(first.pid)]
     first.send_signal(number)
     out, err = first.communicate(timeout=30)
     assert first.returncode == (-9 if number == signal.SIGKILL else 128 + number)
     assert out == b"" and b"Traceback" not in err
-    until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers))
+    until(lambda: all(map(process_ended, workers)))
     assert list(outputs(folder)) == ["out-00.tar"]
     assert not leftovers(folder)
     (folder / "go").touch()

@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-import psutil
 import pytest
 
 import stoker
@@ -38,7 +37,7 @@ from tests.cli.conftest import stoker as command
 from tests.contract.deadly_samples import DEADLY, dies_at_31
 from tests.contract.test_executors import LosingExecutorContract, pictures, shelf
 from tests.loader.runs import PIPELINES, environment, epochs_of, hash_of, numbers, run_python, sha_of_run
-from tests.support import jpeg_bytes, until
+from tests.support import jpeg_bytes, process_ended, process_id, until
 
 ray = pytest.importorskip("ray")
 #: Ray's own, of what it does inside
@@ -81,13 +80,6 @@ def node_options() -> dict[str, Any]:
     return {"num_cpus": 1, "object_store_memory": STORE}
 
 
-def ended(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
-
-
 def slow(x: Any) -> Any:
     time.sleep(0.005)
     return x + 1
@@ -114,22 +106,17 @@ def test_batches_are_the_same_and_a_node_that_is_removed_changes_nothing(cluster
             for batch in loader:
                 epoch.append(hash_of(batch))
                 if not removed and all(executor.processes):  # both have started, and are at work
-                    before = set(executor.processes)
+                    before = {pid: process_id(pid) for pid in executor.processes}
                     cluster.remove_node(node, allow_graceful=False)
-                    removed = {pid for pid in before if until_ended(pid, before)}
+                    until(lambda before=before: any(map(process_ended, before.values())), "one of them to end")
+                    removed = {pid for pid, process in before.items() if process_ended(process)}
             epochs.append(epoch)
         assert removed and not removed & set(executor.processes)
-        left = [pid for pid in executor.processes if pid]
+        left = [process_id(pid) for pid in executor.processes if pid]
     with pipeline.loader(executor="inline") as inline:
         assert epochs == epochs_of(inline, len(epochs))
-    for pid in left:
-        until(partial(ended, pid))
-
-
-def until_ended(pid: int, all_of: set[int]) -> bool:
-    """Whether it is this one of several that has ended, as one of them will."""
-    until(lambda: any(ended(each) for each in all_of))
-    return ended(pid)
+    for process in left:
+        until(partial(process_ended, process), f"{process} to end")
 
 
 def test_workers_with_nothing_to_do_are_let_go_and_first_those_that_ask_for_machines(
@@ -427,11 +414,12 @@ class TestFaults:
         for last in ("loader.close()", "os._exit(3)", "os.kill(os.getpid(), 9)", ""):
             with tempfile.TemporaryDirectory(prefix="stoker-", dir="/tmp") as folder:  # names of sockets must be short
                 monkeypatch.setenv("TMPDIR", folder)
-                ran = run_python(PROGRAM.format(last=last), str(tmp_path / "pids"), timeout_s=DEADLINE_S)
-                pids = json.loads((tmp_path / "pids").read_text())
-                assert len(pids) > 3, ran.stderr
-                for pid in pids:
-                    until(partial(ended, pid))
+                ran = run_python(PROGRAM.format(last=last), str(tmp_path / "processes"), timeout_s=DEADLINE_S)
+                processes = json.loads((tmp_path / "processes").read_text())
+                assert len(processes) > 3, ran.stderr
+                for name, process in processes:
+                    # After an unexpected end, one of Ray's processes tries for a minute to report it to another that has ended.
+                    until(partial(process_ended, process), f"{name} ({process}) to end after {last!r}", 3 * DEADLINE_S)
                 left = list(Path(folder).glob("stoker-ray-*"))
                 assert bool(left) == last.startswith("os."), last  # of a program that was killed; another begins without it
 
@@ -452,15 +440,20 @@ loader.close()
 print("on again" if ray.is_initialized() else "still off")
 """
 PROGRAM = """
-import json, os, sys
+import contextlib, json, os, sys
 os.environ["RAY_AUTH_MODE"] = "disabled"
 import psutil
 from tests.loader.runs import numbers
+from tests.support import process_id
 loader = numbers().batch(8).loader(executor="ray", processes=1)
 iterator = iter(loader)
 next(iterator)
+found = []
+for each in psutil.Process().children(recursive=True):
+    with contextlib.suppress(psutil.NoSuchProcess):
+        found.append((each.name(), process_id(each.pid)))
 with open(sys.argv[1], "w") as file:
-    json.dump([process.pid for process in psutil.Process().children(recursive=True)], file)
+    json.dump(found, file)
 {last}
 """
 

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 import torch
 from torch.utils.data import get_worker_info
@@ -21,7 +20,7 @@ from stoker.errors import ClosedError, ConfigError, FunctionError, WorkerError
 from stoker.torch import DataLoader
 
 from ..loader.runs import run_python
-from ..support import until
+from ..support import process_ended, until
 from .datasets import Draws, Fails, Gate, Stream, Workers, Writes, prepare
 from .test_data_loader import epochs, plain
 
@@ -327,6 +326,7 @@ EXIT = """
 import os, sys
 from torch.utils.data import Dataset
 from stoker.torch import DataLoader
+from tests.support import process_id
 
 class Squares(Dataset):
     def __len__(self):
@@ -340,7 +340,7 @@ loader = DataLoader(Squares(), 4, num_workers=1, executor="processes")
 found = iter(loader)
 squares, pids = next(found)
 assert squares.tolist() == [0, 1, 4, 9]
-print(*loader._workers.executor.processes, flush=True)
+print(*map(process_id, loader._workers.executor.processes), flush=True)
 {end}
 """
 
@@ -356,7 +356,7 @@ print(*loader._workers.executor.processes, flush=True)
 )
 def test_a_script_that_never_closes_its_loader_ends_and_leaves_nothing(end: str) -> None:
     done = run_python(EXIT.format(end=end))
-    pids = [*map(int, done.stdout.split())]
-    assert len(pids) == 1, done.stderr
+    workers = done.stdout.split()
+    assert len(workers) == 1, done.stderr
     assert (done.returncode == 0) == ("Keyboard" not in end), done.stderr
-    until(lambda: not any(psutil.pid_exists(pid) for pid in pids))
+    until(lambda: all(map(process_ended, workers)))
