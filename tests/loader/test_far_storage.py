@@ -106,6 +106,8 @@ def test_a_loader_knows_with_how_much_memory_it_would_read_in_blocks(server: Ser
         assert not loader.facts().memory_for_blocks, "it reads in blocks already"
     with near(shards).shuffle(seed=3).batch(16).loader(memory=little) as loader:
         assert not loader.facts().memory_for_blocks, "there is nothing to fetch"
+    with mixed.loader(memory=little, processes=1, threads=1) as loader:
+        assert not loader.facts().memory_for_blocks, "processes would not see the blocks"
 
 
 def test_blocks_are_smaller_where_large_ones_do_not_fit(server: Server, shards: Path, monkeypatch: pytest.MonkeyPatch) -> None:
