@@ -252,7 +252,7 @@ stk_status stk_examples_parse(const uint8_t *data, int64_t size, const int64_t *
   parser p = {.data = data, .wanted = wanted, .n_wanted = n_wanted};
   for (int64_t row = 0; row < count; row++) {
     uint8_t *cells = n_wanted ? status + row * n_wanted : status;
-    if (row + AHEAD < count) __builtin_prefetch(data + starts[row + AHEAD]);
+    if (row + AHEAD < count) stk_prefetch((uintptr_t)(data + starts[row + AHEAD]));
     bad[row] = read_record(&p, data + starts[row], lengths[row], row, cells);
     for (int32_t i = 0; i < n_wanted; i++) {
       if (bad[row] >= 0) cells[i] = STK_MISSING;

@@ -12,7 +12,7 @@ enum { AHEAD = 8, LINE = 64, PREFETCH_BYTES = 512 };
 
 static void prefetch(const uint8_t *row, int64_t bytes) {
   const int64_t end = bytes < PREFETCH_BYTES ? bytes : PREFETCH_BYTES;
-  for (int64_t at = 0; at < end; at += LINE) __builtin_prefetch(row + at);
+  for (int64_t at = 0; at < end; at += LINE) stk_prefetch((uintptr_t)(row + at));
 }
 
 stk_status stk_gather(const void *table, int64_t rows, int64_t stride, int64_t row_bytes, const int64_t *index, int64_t count,

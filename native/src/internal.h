@@ -44,6 +44,13 @@ static inline int stk_within(int64_t start, int64_t length, int64_t size) {
   return start >= 0 && length >= 0 && start <= size && length <= size - start;
 }
 
+/* Asks for the cache line at an address, which need not be valid. The empty assembly is there for GCC: it takes a function that
+ * only asks for lines for one without effect, and drops all calls of it (tests/repo/test_prefetch.py checks). */
+static inline void stk_prefetch(uintptr_t at) {
+  __builtin_prefetch((const void *)at);
+  __asm__ volatile("");
+}
+
 /* Little-endian numbers, wherever they lie. */
 static inline uint32_t stk_u32(const uint8_t *at) {
   return (uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;

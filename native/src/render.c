@@ -170,7 +170,7 @@ static int images_sensible(const stk_images *images) {
 static void look_ahead(const stk_images *images, int64_t number) {
   const int64_t size = images->height * images->row_stride;
   const uint8_t *pixels = images->pixels + number * images->stride;
-  for (int64_t at = 0; size <= 16384 && at < size; at += 64) __builtin_prefetch(pixels + at);
+  for (int64_t at = 0; size <= 16384 && at < size; at += 64) stk_prefetch((uintptr_t)(pixels + at));
 }
 
 static stk_status from_images(stk_input *from, stk_pictures *to) {

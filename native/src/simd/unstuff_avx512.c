@@ -15,7 +15,7 @@ int64_t stk_unstuff_avx512(const uint8_t *data, int64_t length, uint8_t *out, in
   int64_t at = 0;
   uint64_t carry = 0; /* the byte before was 0xFF */
   for (; at + 64 <= length; at += 64) {
-    _mm_prefetch((const char *)((uintptr_t)data + (uintptr_t)at + AHEAD), _MM_HINT_T0);
+    stk_prefetch((uintptr_t)data + (uintptr_t)at + AHEAD);
     const __m512i bytes = _mm512_loadu_si512(data + at);
     const uint64_t is_ff = _mm512_cmpeq_epi8_mask(bytes, ones), is_zero = _mm512_testn_epi8_mask(bytes, bytes);
     const uint64_t behind_ff = is_ff << 1 | carry;
