@@ -14,9 +14,15 @@ from PIL import Image
 
 import stoker
 from stoker.image import RandomResizedCrop
-from stoker.loader.look_ahead import rank_positions
+from stoker.loader.look_ahead import Forerunner, rank_positions
+from stoker.plan.cursor import Cursor
 from stoker.plan.deal import Deal, StepTurns
+from stoker.plan.nodes import Shuffle
+from stoker.plan.order import Order
+from stoker.source.arrays import ArraysSource
+from stoker.source.chunk import Ints
 from stoker.source.shards import record_source
+from stoker.source.source import ForesightSpan
 from stoker.storage import read_ahead
 
 from ..storage.server import Server, Status
@@ -178,6 +184,49 @@ def test_positions_of_ranks_and_parts_are_disjoint_and_all() -> None:
     assert on == [[0, 2, 4, 6], [2, 4, 6, 8], [2, 4, 6, 8]], "turns do not begin again where the source is told"
     assert rank_positions(0, 5, None, deals[1]).tolist() == [4, 5, 6, 7]
     assert rank_positions(7, 5, 9, None).tolist() == [7, 8]
+
+
+class _Listening(ArraysSource):
+    """A source that notes the samples it is told of."""
+
+    foresight = ForesightSpan(90, whole=False, shared=False)
+
+    def foresee(self, indices: Ints, decoded: bool, lead: int = 0) -> None:
+        self.heard = indices.tolist()
+
+
+class _CountedOrder(Order):
+    """An order that counts the samples it is asked for."""
+
+    asked = 0
+
+    def resolve(self, positions: Ints, epoch: int) -> Ints:
+        type(self).asked += len(positions)
+        return super().resolve(positions, epoch)
+
+
+@pytest.mark.parametrize("rank", [None, 0, 2])
+def test_what_comes_is_said_again_and_again_and_computed_once(rank: int | None) -> None:
+    length, deal = 400, None if rank is None else Deal(4, rank, 3)
+    order = _CountedOrder((Shuffle(7, 40),), length)
+    source = _Listening({"x": np.arange(length)})
+    ahead, said = Forerunner(source, order, Cursor(0, 0), False, deal=deal, lead=24), 0
+    _CountedOrder.asked = 0
+    try:
+        for place in range(0, 3 * length, 12):
+            epoch, row = divmod(place, length)
+            source.heard = []
+            ahead.reached(Cursor(epoch, row - row % 12))
+            if source.heard:
+                said += len(source.heard)
+                now = rank_positions(row - row % 12, 90, length, deal, begun=0)
+                then = rank_positions(0, 90 - len(now), length, deal, begun=0)
+                due = [Order.resolve(order, now, epoch), Order.resolve(order, then, epoch + 1)]
+                assert source.heard == np.concatenate(due).tolist(), (epoch, row)
+    finally:
+        ahead.close()
+    taken_in = 3 * length + 90 if deal is None else length + 90
+    assert said > 4 * taken_in > 3 * _CountedOrder.asked
 
 
 def test_what_servers_took_is_counted(server: Server) -> None:

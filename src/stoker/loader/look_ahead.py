@@ -48,6 +48,7 @@ class Forerunner:
         self._begun = cursor  # from where on workers take turns
         self._told = cursor  # up to where the source knows that we are
         self._until = 0  # position, within the epoch told of, at which to tell more
+        self._known: dict[int, tuple[Ints, Ints]] = {}  # of an epoch, the positions told of last, and the samples there
         self._tell(cursor)
         threads = _CACHE_THREADS if self._span.shared else _BLOCK_THREADS
         self._background = Background(source.fetch_ahead, threads, "stoker-ahead")
@@ -67,10 +68,11 @@ class Forerunner:
     def _tell(self, cursor: Cursor) -> None:
         length, start, span = self._order.length, _position(cursor), self._span
         now = self._stretch(start, span.count, _position(self._begun) if cursor.epoch == self._begun.epoch else 0)
-        indices = [self._order.resolve(now, cursor.epoch)]
+        known, self._known = self._known, {}
+        indices = [self._resolve(now, cursor.epoch, known)]
         next_epoch = span.count if span.whole else span.count - len(now)
         if length is not None and not self._once and next_epoch > 0:
-            indices.append(self._order.resolve(self._stretch(0, next_epoch, 0), cursor.epoch + 1))
+            indices.append(self._resolve(self._stretch(0, next_epoch, 0), cursor.epoch + 1, known))
         reach = length if span.whole and length is not None else int(now[-1]) + 1 if len(now) else start
         self._told = cursor
         # Said again after a part of the way, long before what was said runs out.
@@ -79,6 +81,17 @@ class Forerunner:
         if self._cache is not None:
             coming = coming[self._cache.missing(coming)]  # what is kept is not read
         self._source.foresee(coming, self._decoded, self._lead + self._lead // 4)
+
+    def _resolve(self, positions: Ints, epoch: int, known: dict[int, tuple[Ints, Ints]]) -> Ints:
+        """The samples at some positions; those at positions that are `known`, most of them, are not computed again."""
+        before, found = known.get(epoch, (positions[:0], positions[:0]))
+        passed = int(np.searchsorted(before, positions[0])) if len(positions) else 0
+        before, found = before[passed : passed + len(positions)], found[passed : passed + len(positions)]
+        if not np.array_equal(before, positions[: len(before)]):
+            before = found = positions[:0]
+        samples = np.concatenate([found, self._order.resolve(positions[len(before) :], epoch)])
+        self._known[epoch] = positions, samples
+        return samples
 
     def _stretch(self, start: int, count: int, begun: int) -> Ints:
         """Positions from `start` on: the next `count`, or so many spread evenly to the end."""
