@@ -170,3 +170,34 @@ def test_a_script_that_would_train_where_it_is_imported_is_named(stoker: Any, tm
     assert result.exit_code == 2
     assert f"loader({option}='tcp://127.0.0.1:9'): {script} makes this loader while it is imported" in result.stderr
     assert 'put its training code under if __name__ == "__main__":' in result.stderr
+
+
+#: it counts how deep it is in workers of workers, so that a mistake here does not fill the machine
+UNGUARDED = """import os, numpy as np, stoker
+os.environ["DEPTH"] = os.environ.get("DEPTH", "") + "."
+assert len(os.environ["DEPTH"]) < 4
+def flipped(x): return x[::-1].copy()
+pipeline = stoker.arrays(x=np.zeros((64, 4), np.uint8)).map(x=flipped).batch(32)
+with pipeline.loader({}) as batches:
+    list(batches)
+"""
+
+
+def test_a_script_that_workers_import_starts_no_workers_in_them(tmp_path: Path) -> None:
+    """They would import it again, and so on: more processes than any machine has."""
+    (tmp_path / "unguarded.py").write_text(UNGUARDED.format("processes=1"))
+    for program in (["-m", "stoker", "run", "unguarded.py:pipeline"], ["-c", "import unguarded"]):
+        ended = subprocess.run([sys.executable, *program], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+        assert ended.returncode in (1, 2)
+        assert f"{tmp_path / 'unguarded.py'} makes a loader while a worker imports it for its functions" in ended.stderr
+        assert 'under if __name__ == "__main__":' in ended.stderr
+
+
+def test_a_script_that_uses_a_loader_where_a_command_imports_it_is_named(
+    stoker: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "unguarded.py"
+    script.write_text(UNGUARDED.format("threads=1"))
+    monkeypatch.setenv("DEPTH", "")
+    assert stoker("explain", f"{script}:pipeline", "--step", "0").exit_code == 0
+    assert f"{script} makes a loader while it is imported for its pipeline, and uses it first" in caplog.text

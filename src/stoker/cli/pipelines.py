@@ -13,8 +13,8 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
+from ..engine.main_guard import importing
 from ..errors import ConfigError, StokerError
-from ..loader.command_import import imported_by_command
 from ..pipeline import Pipeline
 from .guard import place
 
@@ -51,7 +51,7 @@ def load_named(name: str, form: str, example: str) -> tuple[ModuleType, str, str
     module_name, _, attribute = name.rpartition(":")
     if not module_name or not attribute:
         raise ConfigError(f"{name}: write {form}, as in my_module:{example} or path/to/file.py:{example}")
-    with imported_by_command(module_name):
+    with importing(worker=False):
         return asked(f"importing {module_name}", lambda: load_module(module_name)), module_name, attribute
 
 

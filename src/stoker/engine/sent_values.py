@@ -12,13 +12,15 @@ from ..errors import ConfigError, FunctionError, SampleError, StokerError, messa
 from ..faults import TaskFault
 from .executor import RowWork, TaskWork
 from .function_wire import pack, pack_work, unpack
+from .main_guard import importing
 from .process_line import SMALL
 
 
 def received_work(unpacked: Callable[[], TaskWork[Any, Any]]) -> TaskWork[Any, Any]:
     """The work that was sent; where it cannot be made here, one whose every task fails with the reason."""
     try:
-        return unpacked()
+        with importing(worker=True):
+            return unpacked()
     except StokerError as error:  # of a source that is not what it was, say
         return _RefusedWork(TaskFault.of(error))
     except BaseException as error:  # noqa: BLE001  a module that cannot be imported here, or whatever it does

@@ -18,6 +18,7 @@ from ..engine.auto_executor import AutoExecutor
 from ..engine.auto_policy import AutoPolicy
 from ..engine.executor import Executor, Outcome
 from ..engine.executor_names import EXECUTORS
+from ..engine.main_guard import check_guarded
 from ..engine.preflight import preflight
 from ..engine.schedule import Window
 from ..errors import ConfigError
@@ -39,7 +40,6 @@ from ..stage.runner import Reader, Runner, make_stages
 from ..storage.sample_cache import SampleCache
 from ..storage.scratch import NO_NOTES, Scratch
 from .batch_units import BatchWork, Observer, Rows, SegmentWork
-from .command_import import check_trains
 from .loader_options import MEMORY
 from .look_ahead import rank_positions
 from .origin_times import OriginTimes
@@ -193,6 +193,8 @@ def make_executor(
     `memory` bounds what is in flight; `pinned`: batches lie where a device reads them. `ray_address` is the cluster of "ray".
     """
 
+    check_guarded("loader()")
+
     def start(processes: int, threads: int, kind: str = "processes") -> Executor:
         found = preflight(processes, threads, memory=memory, batch_bytes=batch_bytes(plan), pinned=pinned)
         _log.debug("%s", found.line)
@@ -242,7 +244,7 @@ def make_remote(
 ) -> Executor:
     """Threads of this process, and workers that connect to `at`; or the pools there, which may serve others too."""
     asked, what = (f"loader(pool={at!r}", "a pool") if pool else (f"loader(workers_at={at!r}", "remote workers")
-    check_trains(f"{asked})")
+    check_guarded(f"{asked})", elsewhere=True)
     if processes is not None or name not in ("auto", "threads"):
         raise ConfigError(f"{asked}): {what} can be combined with threads only; omit processes, and executor={name!r}")
     remote_work = needed("stoker.loader.remote_work", "remote-workers", f"{asked})")

@@ -22,6 +22,7 @@ from ..engine.executor import Executor
 from ..engine.home_first import HomeFirst
 from ..engine.inline import InlineExecutor
 from ..engine.machine import Machine
+from ..engine.main_guard import check_guarded
 from ..engine.preflight import preflight
 from ..engine.process_executor import ProcessExecutor
 from ..engine.sent_values import signature
@@ -327,6 +328,7 @@ class DataLoader(torch_data.DataLoader):  # type: ignore[misc]
         return usual if usual == "threads" or self._iterable or self.worker_init_fn is not None else "auto"
 
     def _make_executor(self, kind: str) -> Executor:
+        check_guarded("DataLoader()")
         if kind == "inline":
             return InlineExecutor(1, Scratch)
         workers = 1 if self._iterable else self.num_workers
