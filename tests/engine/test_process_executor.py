@@ -36,6 +36,21 @@ def test_workers_that_end_before_they_have_begun_are_told_with_a_remedy(monkeypa
             list(loader)
 
 
+def test_a_module_that_ends_every_worker_is_no_samples_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its import ends them, before they have seen a sample; there is none to leave out."""
+    name = f"deadly_{os.getpid()}"
+    (tmp_path / f"{name}.py").write_text(
+        f"import os\nif os.getpid() != {os.getpid()}:\n    os.abort()\ndef same(x):\n    return x\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    deadly = __import__(name)
+    with (
+        pytest.raises(ConfigError, match=r"5 worker processes in a row .* \(SIGABRT\).*executor='threads'"),
+        numbers().map(x=deadly.same).batch(4).on_error("skip", budget=0.5).loader(processes=1) as loader,
+    ):
+        list(loader)
+
+
 def test_a_worker_that_cannot_be_watched_is_not_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     def none_left(pid: int) -> int:
         started.append(pid)

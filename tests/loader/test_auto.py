@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -90,6 +93,26 @@ def test_a_function_that_cannot_be_sent_stays_and_the_reason_is_told(monkeypatch
             assert time.monotonic() < deadline
             assert sum(int(x) for batch in loader for x in batch["x"]) == sum(range(200))
         assert (loader.stats().executor.name, loader.stats().executor.moves) == ("threads", 0)
+
+
+def test_functions_of_a_module_that_workers_cannot_import_stay_and_the_reason_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"homely_{os.getpid()}"
+    (tmp_path / f"{name}.py").write_text(
+        f"import os\nif os.getpid() != {os.getpid()}:\n    raise ImportError('only at home')\ndef same(x):\n    return x\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    homely = import_module(name)
+    wish(monkeypatch, Setting(1, 1))
+    deadline = time.monotonic() + PLENTY_S
+    with numbers(200).map(x=homely.same).batch(4).loader() as loader:
+        while "could not be used" not in loader.why():
+            assert time.monotonic() < deadline
+            assert sum(int(x) for batch in loader for x in batch["x"]) == sum(range(200))
+        assert "ImportError: only at home" in loader.why()
+        assert (loader.stats().executor.name, loader.stats().executor.moves) == ("threads", 0)
+        assert not loader._machinery.executor.processes
 
 
 def test_more_threads_take_part_when_they_are_wanted(monkeypatch: pytest.MonkeyPatch) -> None:

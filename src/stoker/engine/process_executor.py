@@ -129,8 +129,17 @@ class ProcessExecutor(Executor):
 
     @property
     def ready(self) -> bool:
-        """Whether a worker has begun; others may still be on their way."""
-        return any(worker.ready for worker in self._workers)
+        """Whether a worker has begun, and has all works; others may be on their way. Raises why one cannot be made there."""
+        with self._lock:
+            for worker in self._workers:
+                if worker.ready and not worker.tainted:
+                    self._hand_works(worker, len(self._works))
+                    for fault in worker.taken:
+                        if fault is not None:
+                            raise fault.error()
+                    if worker.fit:
+                        return True
+        return False
 
     @property
     def starting(self) -> bool:
@@ -272,14 +281,14 @@ class ProcessExecutor(Executor):
         notes = worker.notes()
         begun = {*notes} if stuck is None else stuck
         blame, words = worker.fate() if stuck is None else (CRASHED, cause)
-        if not begun and worker.ready and worker.sent and blame == CRASHED:
+        if not begun and worker.fit and worker.sent and blame == CRASHED:
             begun = {min(worker.sent)}  # it had none in its hands: what it was taking in has ended it
         worker.kill()  # what functions started in it
         worker.process.wait()
         worker.close()
         del self._files[worker.file.number]  # what this process still uses of it stays, and is copied for others
         lost = list(worker.sent.items())
-        self._stillborn = 0 if worker.ready else self._stillborn + 1
+        self._stillborn = 0 if worker.fit else self._stillborn + 1
         if self._stillborn >= _MOST_STILLBORN.get(blame, 1 << 30):
             self._broken = f"{self._stillborn} worker processes in a row ended before they had begun; the last one {words}"
         elif not self._closed:  # by another thread, which did not want to wait
@@ -354,9 +363,7 @@ class ProcessExecutor(Executor):
         tainted, worker.tainted = worker.tainted, True  # until this is done: an interruption may leave half of it
         now = time.monotonic()
         if channel.number not in worker.open:
-            while worker.works <= channel.work:
-                worker.line.send(self._works[worker.works].data)
-                worker.works += 1
+            self._hand_works(worker, channel.work + 1)
             worker.open.add(channel.number)
             worker.line.send(frame(Kind.OPEN, (channel.number, channel.work)))
         blocks: list[Place] = []
@@ -393,6 +400,14 @@ class ProcessExecutor(Executor):
         worker.sent[group[-1]].blocks = blocks  # tasks of a group are answered in order
         worker.free_returned()
         worker.line.send(data)
+        worker.tainted = tainted
+
+    def _hand_works(self, worker: WorkerHandle, count: int) -> None:
+        """See that a worker has so many of the works."""
+        tainted, worker.tainted = worker.tainted, True
+        while worker.works < count:
+            worker.line.send(self._works[worker.works].data)
+            worker.works += 1
         worker.tainted = tainted
 
     def _put(self, memory: list[memoryview]) -> tuple[Place, list[Place]]:
@@ -484,6 +499,9 @@ class ProcessExecutor(Executor):
             if worker.careful:
                 raise
             raise _Unreadable(message_of(error)) from error
+        if frame_.kind == Kind.TAKEN:
+            worker.taken.append(value)
+            return
         if frame_.kind == Kind.RETURNED:
             worker.recalled = False
             self._redirect(worker, value)

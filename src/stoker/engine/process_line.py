@@ -50,6 +50,7 @@ class Kind(IntEnum):
     OUTCOMES = 11
     RETURNED = 12  # tasks that were not begun
     REFUSED = 13  # a group of tasks, by its tag: it could not be read
+    TAKEN = 14  # the next work, or the fault that says why it could not be made
 
 
 #: the memory of some places, as this process sees it

@@ -25,7 +25,7 @@ from ..errors import message_of
 from ..turns import TURNS
 from .executor import Outcome, Task, TaskWork
 from .process_line import Frame, Kind, WorkerLine, frame, head, write_block
-from .sent_values import check_sendable, received_work, without_refused
+from .sent_values import RefusedWork, check_sendable, received_work, without_refused
 from .shared_memory import BlockArena, Bytes, Extent, MemoryFile, Place, attach, attached, attached_privately
 from .task_notes import NoteBoard, NoteRow, note_in
 from .threads import ThreadExecutor
@@ -167,7 +167,8 @@ class _Worker:
 
     def _take_work(self, frame_: Frame) -> None:
         views = attached_privately if frame_.tag else _read_only
-        self._works[len(self._works)] = received_work(lambda: frame_.value(views))
+        work = self._works[len(self._works)] = received_work(lambda: frame_.value(views))
+        self._line.send(frame(Kind.TAKEN, work.fault if isinstance(work, RefusedWork) else None))
 
     def _open(self, frame_: Frame) -> None:
         channel, work = frame_.value(attached)

@@ -22,24 +22,24 @@ def received_work(unpacked: Callable[[], TaskWork[Any, Any]]) -> TaskWork[Any, A
         with importing(worker=True):
             return unpacked()
     except StokerError as error:  # of a source that is not what it was, say
-        return _RefusedWork(TaskFault.of(error))
+        return RefusedWork(TaskFault.of(error))
     except BaseException as error:  # noqa: BLE001  a module that cannot be imported here, or whatever it does
         told = FunctionError(
             f"the pipeline could not be made in a worker process: {type(error).__name__}: {message_of(error)}; modules that "
             "it uses must be found by a fresh interpreter with the same sys.path; loader(executor='threads') needs none"
         )
         told.__cause__ = error
-        return _RefusedWork(TaskFault.of(told))
+        return RefusedWork(TaskFault.of(told))
 
 
-class _RefusedWork:
+class RefusedWork:
     """The work that could not be made here: every task of it fails, with the reason."""
 
     def __init__(self, fault: TaskFault) -> None:
-        self._fault = fault
+        self.fault = fault
 
     def __call__(self, content: Any, scratch: Any) -> Any:
-        raise self._fault.error()
+        raise self.fault.error()
 
 
 def without_refused(work: TaskWork[Any, Any], content: Any, result: Any, error: Exception) -> tuple[Any, TaskFault | None]:

@@ -14,6 +14,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..faults import TaskFault
 from .executor import CRASHED, KILLED, NOT_BEGUN, Task
 from .process_line import HomeLine, Kind, frame, head
 from .resources import out_of_memory_kills
@@ -64,6 +65,7 @@ class WorkerHandle:
         self.returned: deque[Any] = deque()  # blocks of its memory that nobody here uses any more
         self.known: set[int] = set()  # memory files it was handed
         self.works = 0  # how many it was handed
+        self.taken: list[TaskFault | None] = []  # of those it has answered, why it cannot make one
         self.open: set[int] = set()  # channels
         with ExitStack() as opened:  # closed again, unless all of it succeeds
             self.file = MemoryFile()
@@ -98,6 +100,11 @@ class WorkerHandle:
             start_new_session=True,  # Ctrl-C is for this process to decide on
             env=_environment(),
         )
+
+    @property
+    def fit(self) -> bool:
+        """Whether it has begun, and is past making the works it was handed: the imports they take may end it."""
+        return self.ready and len(self.taken) == self.works
 
     def notes(self) -> dict[int, TaskNote]:
         """The tasks in its hands, and what they have noted."""
