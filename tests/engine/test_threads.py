@@ -145,7 +145,8 @@ def test_a_worker_holds_nothing_of_a_task_when_it_hands_it_over() -> None:
     """It may stand still from then on: whoever has the outcome must be the only one who has it."""
     executor = ThreadExecutor(1, Scratch)
     try:
-        channel = executor.channel(lambda content, _: set(content))
+        submitted = threading.Event()  # until then the caller holds the tasks
+        channel = executor.channel(lambda content, _: set(content) if submitted.wait(30) else None)
         freed: queue.SimpleQueue[list[bool]] = queue.SimpleQueue()
 
         class Taken:
@@ -156,6 +157,7 @@ def test_a_worker_holds_nothing_of_a_task_when_it_hands_it_over() -> None:
 
         channel.done = Taken()  # type: ignore[attr-defined]
         channel.submit([Task(0, number, frozenset([number])) for number in range(2)])
+        submitted.set()
         gone = freed.get(timeout=30)
         # Without GIL, what another thread has made is freed when that thread comes by: of contents nothing can be said here.
         assert gone == [True] * 4 if GIL else gone[1::2] == [True] * 2
