@@ -1,4 +1,4 @@
-"""Slabs: the memory of one batch, allocated in advance, leased to the user, and used again when the last reference is gone."""
+"""Slabs: the memory of one batch, allocated in advance, leased to the user, and reused when the last reference is gone."""
 
 from __future__ import annotations
 

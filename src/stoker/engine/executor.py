@@ -1,7 +1,7 @@
-"""The seam an executor fills: take groups of tasks, give back their outcomes. What a task is, it does not know.
+"""The seam an executor fills: take groups of tasks, return their outcomes. It does not know what a task does.
 
-What goes through it are values: the work, once for each channel; the content of a task; its result. So a task can run in another
-thread, process or machine, be lost with it, and be run again.
+Only values pass through it: the work, once per channel; the content of a task; its result. So a task can run in another thread,
+process or machine, be lost with it, and run again.
 """
 
 from __future__ import annotations

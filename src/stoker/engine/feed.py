@@ -1,7 +1,7 @@
-"""The driver: keeps a scheduler and an executor's channel moving, and hands over units in order.
+"""The driver: keeps a scheduler and an executor's channel moving, and delivers units in order.
 
-It runs in the consumer's thread, inside `take()`. While the consumer is away the workers have a full window of tasks, which is
-all the prefetching there may be; so no thread of its own is needed, and no lock.
+It runs in the consumer's thread, inside `take()`. While the consumer is away, the workers have a full window of tasks, which is
+all the prefetching that is allowed; so it needs no thread of its own and no lock.
 """
 
 from __future__ import annotations

@@ -4,10 +4,10 @@ Events go in, commands come out, so it is tested in microseconds and can be repl
 become batches) are numbered in delivery order; tasks of a unit may finish in any order, on any worker.
 
 Invariant: a unit is emitted once, in order, after all its tasks have finished; a unit counts against the window from its offer
-until it is taken. A task that is lost runs again, however often, unless it is to blame: then it is a suspect, and runs alone, in
-pieces where it can be cut; and so does a piece, until the sample that ends its workers is found. The suspects of a unit run one
-after another, in the order of their rows: when one has failed, those after it are not run. What cannot be cut, and is to blame
-for too much, is given up.
+until it is taken. A lost task runs again, however often, unless it is to blame: then it is a suspect, and runs alone, in pieces
+if it can be cut, and so do the pieces, until the sample that ends its workers is found. The suspects of a unit run one after
+another, in the order of their rows: when one has failed, those after it do not run. A task that cannot be cut and is blamed too
+often is given up.
 """
 
 from __future__ import annotations

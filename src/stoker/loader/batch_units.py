@@ -1,7 +1,7 @@
-"""What the engine makes here: batches, and chunks of samples on their way to a batch.
+"""The units of a loader: batches, and chunks of samples on their way to a batch.
 
-A unit stays with the consumer: its draft, its cursors, who observes it. What travels to a worker and back are values: a
-`BatchPart` and the `WrittenRows`; a `BatchJoin` and the `JoinedBatch`; rows and the chunk they became. The work that does it,
+A unit stays with the consumer, with its draft, its cursors and its observers. Only values travel to a worker and back: a
+`BatchPart` and the `WrittenRows`; a `BatchJoin` and the `JoinedBatch`; rows and the chunk they became. The work itself,
 `BatchWork` or `SegmentWork`, is a value too, and goes to a worker once.
 """
 

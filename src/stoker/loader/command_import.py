@@ -1,4 +1,4 @@
-"""A script that a command imports for its pipeline: it must not begin to train there, as its training program does elsewhere."""
+"""Imports a user's script for its pipeline. The script must not start training when a command imports it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The loader: where in the data a program is, and whose turn it is to go on. What makes its batches is `machinery.py`."""
+"""The loader: the program's position in the data, and which thread's turn it is. `machinery.py` makes the batches."""
 
 from __future__ import annotations
 

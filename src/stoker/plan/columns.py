@@ -1,8 +1,8 @@
-"""Names become columns: `select`, `rename` and `drop` are resolved here, once, and nothing is left of them when a plan runs.
+"""Names become columns: `select`, `rename` and `drop` are resolved here, once, and are gone when a plan runs.
 
 A column has one name from the read to the batch, that of the source's field, whatever users call it in between. A function over
-whole samples needs the names that hold at its place: there, columns are named so, and go on under these names. After a function
-that decides which fields there are, nothing can be resolved, and verbs over names stay steps.
+whole samples needs the names valid at its place: there, columns are renamed, and keep these names from then on. After a function
+that decides which fields exist, nothing can be resolved, and verbs over names remain steps.
 """
 
 from __future__ import annotations

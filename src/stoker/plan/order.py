@@ -1,7 +1,7 @@
-"""The order of samples: which source index stands at a position of an epoch.
+"""The order of samples: which source index is at a position of an epoch.
 
 Every verb maps positions to positions, so an order is a composition of pure functions over int64 arrays: no shuffle list, O(1)
-memory at a billion samples, and any position can be asked for alone. Verbs are listed as the user wrote them, source first;
+memory at a billion samples, and any position can be computed alone. Verbs are listed as the user wrote them, source first;
 positions are resolved from the last verb back to the source.
 """
 

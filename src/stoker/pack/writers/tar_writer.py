@@ -1,7 +1,7 @@
-"""Tar shards by the conventions of WebDataset: the files of a sample lie together, ``key.field`` is the name of each.
+"""Tar shards by the conventions of WebDataset: the files of a sample are adjacent, and each is called ``key.field``.
 
-The same samples always give the same bytes: every member is read-only, belongs to nobody (uid and gid 0) and dates from 1970. The
-format is POSIX ustar, which every tar reads. A name that does not fit it gets a PAX header, or, when it is not UTF-8, which a PAX
+The same samples always give the same bytes: every member is read-only, belongs to uid and gid 0, and dates from 1970. The
+format is POSIX ustar, which every tar reads. A name that does not fit gets a PAX header, or, if it is not UTF-8, which a PAX
 header must be, a GNU one.
 """
 
