@@ -64,9 +64,9 @@ class TarWriter(ShardWriter[Encoded]):
     at quality 100). If the ``with`` block ends with an exception, no file appears. An existing file is an error unless
     ``overwrite=True``. For one thread at a time.
 
-    `about` is JSON to go into the index, which then appears before the shard: class names as ``{"classes": [...]}``, or how the
+    `about` is JSON stored in the index, which then appears before the shard: class names as ``{"classes": [...]}``, or how the
     shard was made. With `seek` the index gets seek indices of all JPEGs, so that crops of them are decoded faster. Without an
-    index nothing is remembered of the samples: two of one key are noticed only side by side.
+    index keys are not remembered: a duplicate key is noticed only if the two samples are adjacent.
 
     >>> import tempfile
     >>> with TarWriter(tempfile.mkdtemp() + "/train.tar") as shard:
