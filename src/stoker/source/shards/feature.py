@@ -27,9 +27,9 @@ _TYPES: dict[int, np.dtype[Any]] = {KIND_FLOAT: np.dtype(np.float32), KIND_INT: 
 class Feature:
     """One feature: its type (`int`, `float`, `bytes` or `str`), its shape, and its default value.
 
-    `shape` is () for one value, a tuple for a fixed number of them, None for any number. With `dtype`, a `bytes` feature is the raw
-    memory of an array of `shape`, and an `int` feature becomes integers of that type, which must be able to hold every value.
-    Without a `default`, a sample that lacks the feature is an error, unless `shape` allows any number.
+    `shape` is () for one value, a tuple for a fixed number of them, None for any number. With `dtype`, a `bytes` feature is the
+    raw memory of an array of `shape`, and an `int` feature becomes integers of that type, which must be able to hold every
+    value. Without a `default`, a sample that lacks the feature is an error, unless `shape` allows any number.
 
     >>> Feature(int, default=-1).spec, Feature(bytes, (32, 32, 3), dtype="uint8").spec.shape
     (FieldSpec(kind='array', dtype='<i8', shape=()), (32, 32, 3))
