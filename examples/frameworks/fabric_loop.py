@@ -1,4 +1,4 @@
-"""Lightning Fabric: the loop is your own, and `fabric.save` takes the loader beside the model.
+"""Lightning Fabric: the loop is your own, and `fabric.save` takes the loader along with the model.
 
 torchrun --standalone --nproc-per-node 2 examples/frameworks/fabric_loop.py run --stop-after 4
 torchrun --standalone --nproc-per-node 2 examples/frameworks/fabric_loop.py run

@@ -3,12 +3,12 @@
  *
  * Rules that hold for every function here:
  *   - The caller owns every buffer. Nothing is retained after a call returns, except inside a handle (stk_decoder, stk_tar and
- *     their like), which its owner frees. A handle serves one thread at a time; everything else may be called from any number
- *     of threads.
- *   - A function that can fail returns an stk_status; outputs are valid only on STK_OK unless stated otherwise.
- *   - Functions over many samples fail per sample: the call returns STK_OK and each sample has a status of its own.
+ *     similar), which its owner frees. A handle may be used by one thread at a time; all other functions may be called from any
+ *     number of threads.
+ *   - A function that can fail returns an stk_status. Outputs are valid only on STK_OK unless stated otherwise.
+ *   - Functions over many samples fail per sample: the call returns STK_OK, and each sample has its own status.
  *   - No global state, no locale, no signals, no CPython. Lengths and offsets are 64 bit.
- *   - Results do not depend on the SIMD level: every vector kernel computes the same integers as its scalar twin.
+ *   - Results do not depend on the SIMD level: every vector kernel computes the same integers as its scalar version.
  */
 #ifndef STOKER_H
 #define STOKER_H
@@ -24,11 +24,11 @@
 typedef enum {
   STK_OK = 0,
   STK_ARGUMENT = 1,    /* the call itself is wrong: a bug in the caller */
-  STK_NOMEM = 2,       /* memory could not be had */
+  STK_NOMEM = 2,       /* out of memory */
   STK_SHORT = 3,       /* the caller's buffer is too small */
-  STK_IO = 4,          /* the operating system refused; see the errno beside it */
+  STK_IO = 4,          /* the operating system refused; see the errno returned with it */
   STK_EMPTY = 5,       /* no bytes at all */
-  STK_UNSUPPORTED = 6, /* not a JPEG, or a kind of JPEG this library leaves to others: CMYK, 12 bit, lossless; without
+  STK_UNSUPPORTED = 6, /* not a JPEG, or a kind of JPEG that this library does not decode: CMYK, 12 bit, lossless; without
                           libjpeg-turbo also progressive and arithmetic */
   STK_TRUNCATED = 7,   /* the data end before the image does */
   STK_CORRUPT = 8,     /* the data contradict the format */
@@ -36,8 +36,8 @@ typedef enum {
   STK_GEOMETRY = 10    /* a crop or box that leaves no pixel */
 } stk_status;
 
-/* How the structs of this header are laid out: of each an entry of its own, with its size and offset -1, and one for each of its
- * fields behind it. A caller that lays them out by itself compares them before anything else. Static storage. */
+/* The layout of the structs in this header: for each, an entry with its size and offset -1, followed by one entry per field. A
+ * caller that defines these structs itself compares its layout with this one first. Static storage. */
 typedef struct {
   const char *name;
   int64_t offset, size;
@@ -49,7 +49,7 @@ STK_API const stk_field *stk_layout(int64_t *count);
 STK_API const char *stk_build(void);
 
 /* Chooses the SIMD level for this process: 0 scalar, 1 AVX2 (on ARM: NEON), 2 AVX-512 (VBMI2), -1 the fastest here. Returns the
- * level now in use (never above what the machine has). For tests that compare twins; results are the same at every level. */
+ * level now in use (never above what the machine has). For tests that compare levels; results are the same at every level. */
 STK_API int32_t stk_simd(int32_t level);
 
 /* ---- order and randomness ------------------------------------------------------------------------------------------ */
@@ -81,31 +81,31 @@ STK_API stk_status stk_uniforms(uint64_t seed, const uint32_t *epochs, const int
 STK_API stk_status stk_gather(const void *table, int64_t rows, int64_t stride, int64_t row_bytes, const int64_t *index,
                               int64_t count, void *out, int64_t out_stride);
 
-/* Copies bytes that are not read again soon: past the caches, where the machine can. The two may not overlap. */
+/* Copies bytes that are not read again soon, bypassing the caches if the machine can. The two may not overlap. */
 STK_API stk_status stk_copy(void *to, const void *from, int64_t bytes);
 
 /*
  * Reads whole files into one arena, back to back: file i occupies arena[offsets[i] .. offsets[i + 1]).
- * Path i is the NUL-terminated string at paths + starts[which[i]]. errors[i] is 0 or the errno that refused it (its length is
- * then 0; a directory gives EISDIR, anything else that is not a plain file ENXIO, and neither is waited for). A file that grows
- * while read is read to the end found. Starts at file *done and stops early, with STK_SHORT, when the next file does not fit;
- * *done then counts the files finished and *needed says how many bytes of capacity in all would hold the next one. Call again
- * with a larger arena (same bytes in front).
+ * Path i is the NUL-terminated string at paths + starts[which[i]]. errors[i] is 0 or an errno (its length is then 0; a directory
+ * gives EISDIR, anything else that is not a plain file ENXIO, and neither is waited for). A file that grows while it is read is
+ * read to the end found. Starts at file *done and stops early, with STK_SHORT, if the next file does not fit; *done is then the
+ * number of finished files, and *needed the total capacity that would hold the next one. Call again with a larger arena that
+ * begins with the same bytes.
  */
 STK_API stk_status stk_read_files(const char *paths, const int64_t *starts, const int64_t *which, int64_t count, uint8_t *arena,
                                   int64_t capacity, int64_t *offsets, int32_t *errors, int64_t *done, int64_t *needed);
 
 /*
  * Reads pieces of open files: lengths[i] bytes at offsets[i] of the file descriptor fds[i] go to buffer + at[i]. One read per
- * piece where the system gives it whole. errors[i] is 0, the errno that refused it, or -1 when the file ends before the piece
- * does; what then stands in its place in the buffer is undefined. A place outside the buffer's `capacity` bytes, or a negative
- * number, is STK_ARGUMENT, and nothing is read.
+ * piece, if the system returns it whole. errors[i] is 0, an errno, or -1 if the file ends before the piece does; the bytes at its
+ * place in the buffer are then undefined. A place outside the buffer's `capacity` bytes, or a negative number, is STK_ARGUMENT,
+ * and nothing is read.
  */
 STK_API stk_status stk_read_spans(const int32_t *fds, const int64_t *offsets, const int64_t *lengths, int64_t count,
                                   uint8_t *buffer, int64_t capacity, const int64_t *at, int32_t *errors);
 
-/* What proves that a field is whole: its CRC-32C in the table; the four bytes behind it, which are its CRC-32C in TFRecord's
- * mask; or a mark of STK_MARK_BYTES in front of its payload, "SKR1" and a CRC-32C that goes on from the one in the table. */
+/* How the integrity of a field is checked: by its CRC-32C in the table; by the four bytes after it, which are its masked CRC-32C
+ * as in TFRecord; or by STK_MARK_BYTES before its payload, "SKR1" and a CRC-32C that continues the one in the table. */
 typedef enum { STK_SEAL_TABLE = 0, STK_SEAL_AFTER = 1, STK_SEAL_FRONT = 2 } stk_seal;
 
 #define STK_MARK_BYTES 8
@@ -122,10 +122,10 @@ typedef struct {
 } stk_file_blocks;
 
 /*
- * Where records lie: record r has `fields` fields, the one of column f being length[r * fields + f] bytes at start[...] of a file
- * (length -1: it has none), and, unless crc is NULL, that CRC-32C. Records follow each other file by file: those of file i end
- * before record ends[i]. fds[i] is its descriptor, -1: it is not open. Unless blocks is NULL, files are read from there, and
- * descriptors are not looked at.
+ * Where records are stored: record r has `fields` fields; the field of column f is length[r * fields + f] bytes at start[...] of
+ * a file (length -1: it has none), with this CRC-32C unless crc is NULL. Records are ordered by file: those of file i end before
+ * record ends[i]. fds[i] is its descriptor; -1: it is not open. Unless blocks is NULL, files are read from blocks, and
+ * descriptors are ignored.
  */
 typedef struct {
   const int64_t *start, *length;
@@ -141,12 +141,12 @@ typedef struct {
 enum { STK_RECORD_CHANGED = -2, STK_RECORD_CLOSED = -3 };
 
 /*
- * Reads the given columns of some records, and `behind` bytes more of each, into a buffer. Span i * width + f is column fields[f]
- * of record indices[i]: it comes to buffer + at[span], lengths[span] bytes of it (-1: there is none), without its mark if it has
- * one. Spans that follow each other in one file, no more than `gap` bytes apart, are read at once, with what lies between.
- * status[span] is 0, an errno, -1 when the file ends first, STK_RECORD_CHANGED when the bytes do not match the checksum,
- * STK_RECORD_CLOSED when the file is not open, or no block has the bytes; what was read at once fails at once. STK_SHORT: nothing
- * was read, and *needed is the capacity it takes. A number out of range is STK_ARGUMENT, and nothing is read.
+ * Reads the given columns of some records, and `behind` more bytes after each, into a buffer. Span i * width + f is column
+ * fields[f] of record indices[i]: it goes to buffer + at[span], lengths[span] bytes of it (-1: there is none), without its mark
+ * if it has one. Consecutive spans of one file, no more than `gap` bytes apart, are read together with the bytes between them.
+ * status[span] is 0, an errno, -1 if the file ends first, STK_RECORD_CHANGED if the bytes do not match the checksum,
+ * STK_RECORD_CLOSED if the file is not open, or no block has the bytes; spans read together fail together. STK_SHORT: nothing was
+ * read, and *needed is the capacity required. A number out of range is STK_ARGUMENT, and nothing is read.
  */
 STK_API stk_status stk_read_records(const stk_records *table, const int64_t *indices, int64_t count, const int64_t *fields,
                                     int64_t width, int64_t behind, int64_t gap, uint8_t *buffer, int64_t capacity, int64_t *at,
@@ -166,7 +166,7 @@ STK_API stk_status stk_crc32c_spans(const uint8_t *data, int64_t size, const int
 
 /* ---- record files -------------------------------------------------------------------------------------------------- */
 
-/* Why a file is refused: STK_CORRUPT comes with one of these filled in, other statuses leave it alone. */
+/* Why a file is refused: filled in with STK_CORRUPT, and not changed with other statuses. */
 typedef struct {
   int64_t where;     /* byte offset at which it shows, counted from the start of the file */
   char message[488]; /* ASCII; what, where and what to do, without the file's name */
@@ -183,20 +183,20 @@ typedef struct {
 } stk_member;
 
 /*
- * A reader of tar files that is pushed: it takes pieces of any size, in order, and tells the members that became complete. What
- * members hold passes through (as a checksum) and is never kept, so its memory is that of the keys and field names.
+ * A push reader of tar files: it takes pieces of any size, in order, and reports the members that became complete. Their contents
+ * only pass through (as a checksum) and are never kept, so it needs memory for keys and field names only.
  *
- * A member's name, without "./" in front however often, is KEY.FIELD: the key ends at the first dot of the last path component;
- * the field is the rest, in lower case (ASCII). Members of one key in a row are one sample. A member whose last component begins
- * with a dot or has none, a directory and a pax global header belong to no sample: they are counted, and the first 8 are named.
+ * A member's name, without any leading "./", is KEY.FIELD: the key ends at the first dot of the last path component; the field is
+ * the rest, in lower case (ASCII). Consecutive members with one key are one sample. A member whose last component begins with a
+ * dot or has none, a directory and a pax global header belong to no sample: they are counted, and the first 8 are named.
  *
  * Strict: refused, as STK_CORRUPT, are a wrong header checksum; a size that is negative or absurd; links, devices, FIFOs, sparse
  * members, volumes and unknown types; an empty name or field, a name with a NUL inside or over STK_TAR_MAX_NAME bytes; a pax
  * header over STK_TAR_MAX_PAX bytes, a malformed one, one with a keyword that is neither POSIX's nor a vendor's, or a global one
  * that renames or resizes members; a long name or pax header without a member; the same field twice in a sample; more than
- * max_fields different fields; one block of zeros where the end has two; anything but zeros behind the end. Read are v7, ustar
- * (with prefix), GNU ('L' names, base-256 sizes) and pax (path, size). After a fault the reader stays at it: every later call
- * tells the same. A reader serves one thread at a time.
+ * max_fields different fields; one block of zeros where the end has two; anything but zeros after the end. It reads v7, ustar
+ * (with prefix), GNU ('L' names, base-256 sizes) and pax (path, size). After a fault, every later call reports the same fault. A
+ * reader may be used by one thread at a time.
  */
 typedef struct stk_tar stk_tar;
 
@@ -208,8 +208,8 @@ typedef struct stk_tar stk_tar;
 STK_API stk_tar *stk_tar_new(int32_t checksums, int32_t max_fields);
 STK_API void stk_tar_free(stk_tar *tar);
 
-/* Takes data[0 .. length). *found members are written to `members`. When its `capacity` is used up, answers STK_SHORT; *used then
- * says how many bytes were taken, and the caller comes again with the rest. */
+/* Takes data[0 .. length). *found members are written to `members`. If its `capacity` is used up, returns STK_SHORT; *used is
+ * then the number of bytes taken, and the caller calls again with the rest. */
 STK_API stk_status stk_tar_feed(stk_tar *tar, const uint8_t *data, int64_t length, stk_member *members, int64_t capacity,
                                 int64_t *found, int64_t *used, stk_fault *fault);
 
@@ -231,34 +231,33 @@ STK_API stk_status stk_tar_about(const stk_tar *tar, stk_tar_info *info);
 
 typedef enum { STK_TAR_KEYS = 0, STK_TAR_FIELDS = 1, STK_TAR_IGNORED = 2 } stk_tar_list;
 
-/* Copies `count` strings of a list, from `first` on (a key's number is that of its sample), back to back to data; ends[i] is
- * where string i ends there. STK_SHORT when `capacity` bytes do not hold them, STK_ARGUMENT when the list does not. */
+/* Copies `count` strings of a list, starting at `first` (a key has the number of its sample), back to back to data; ends[i] is
+ * where string i ends there. STK_SHORT if `capacity` bytes do not hold them, STK_ARGUMENT if the list has fewer. */
 STK_API stk_status stk_tar_strings(const stk_tar *tar, int32_t list, int64_t first, int64_t count, uint8_t *data,
                                    int64_t capacity, int64_t *ends);
 
-/* Lets go of the keys of samples before `first`; that of the last sample always stays. For streams without end. */
+/* Frees the keys of samples before `first`; that of the last sample is always kept. For endless streams. */
 STK_API stk_status stk_tar_forget(stk_tar *tar, int64_t first);
 
 /*
- * Finds the whole TFRecords in data[0 .. size), which lies `offset` bytes into its file. Record i holds data[starts[i] ..
- * starts[i]
- * + lengths[i]), *found of them, in *used bytes. *needed is what the record behind those takes in all, or 0 when too few of its
- * bytes are here to tell. The checksum of a length is always checked, and before the length is believed; that of a payload when
- * `verify` is set. When `capacity` entries are used up, answers STK_SHORT: come again from *used on. STK_CORRUPT tells *fault.
+ * Finds the complete TFRecords in data[0 .. size), which is `offset` bytes into its file. There are *found of them, in *used
+ * bytes; record i holds lengths[i] bytes at data[starts[i]]. *needed is the total size of the next record, or 0 if too few of its
+ * bytes are present. The checksum of a length is always checked before the length is used; that of a payload if `verify` is set.
+ * If `capacity` entries are used up, returns STK_SHORT: call again from *used. STK_CORRUPT fills *fault.
  */
 STK_API stk_status stk_tfrecord_scan(const uint8_t *data, int64_t size, int64_t offset, int32_t verify, int64_t *starts,
                                      int64_t *lengths, int64_t capacity, int64_t *found, int64_t *used, int64_t *needed,
                                      stk_fault *fault);
 
-/* right[i] is 1 when the masked CRC-32C of payload i stands in the 4 bytes behind it, else 0. A payload that, with those, reaches
- * outside data is STK_ARGUMENT. */
+/* right[i] is 1 if the 4 bytes after payload i are its masked CRC-32C, else 0. A payload that, with these bytes, reaches outside
+ * data is STK_ARGUMENT. */
 STK_API stk_status stk_tfrecord_verify(const uint8_t *data, int64_t size, const int64_t *starts, const int64_t *lengths,
                                        int64_t count, uint8_t *right);
 
 /* What the values of a feature of a tf.train.Example are. */
 typedef enum { STK_BYTES = 1, STK_FLOATS = 2, STK_INTS = 3 } stk_feature_kind;
 
-/* What became of a feature of a record; 0 is well. */
+/* What is wrong with a feature of a record; 0: nothing. */
 typedef enum { STK_MISSING = 1, STK_OTHER_KIND = 2, STK_OTHER_COUNT = 3 } stk_cell;
 
 /*
@@ -280,25 +279,25 @@ typedef struct {
 /*
  * Reads tf.train.Examples into columns. Record i is data[starts[i] .. starts[i] + lengths[i]); a record outside the `size` bytes
  * of data is STK_ARGUMENT. status[i * n_wanted + w] is 0 or an stk_cell: missing (not there, or of no kind), of another kind, or
- * with another number of values; bad[i] is -1, or the byte of record i at which it is no Example (all its features are then
- * missing). What is not well is filled with zeros.
+ * with another number of values; bad[i] is -1, or the byte of record i at which it stops being an Example (all its features are
+ * then missing). Bad values are filled with zeros.
  */
 STK_API stk_status stk_examples_parse(const uint8_t *data, int64_t size, const int64_t *starts, const int64_t *lengths,
                                       int64_t count, const stk_wanted *wanted, int32_t n_wanted, uint8_t *status, int64_t *bad);
 
 /* Reads the values of one feature of `count` records: spans as stk_examples_parse gave them, those of record i to out[offsets[i]
- * .. offsets[i + 1]) (for bytes: starts to out, lengths to also). A record whose offsets leave no room is passed over; any other
- * must have just as many values of this kind, else STK_ARGUMENT. */
+ * .. offsets[i + 1]) (for bytes: starts to out, lengths to also). A record whose offsets leave no room is skipped; any other
+ * must have exactly as many values of this kind, else STK_ARGUMENT. */
 STK_API stk_status stk_examples_lists(const uint8_t *data, int64_t size, const int64_t *spans, int64_t count, int32_t kind,
                                       const int64_t *offsets, void *out, int64_t *also);
 
-/* Copies data[starts[i] .. starts[i] + lengths[i]) to out + i * out_stride where lengths[i] is row_bytes, and sets right[i] to 1;
- * elsewhere the row becomes zeros, and right[i] 0. A span outside data is STK_ARGUMENT, and nothing is written. */
+/* Copies data[starts[i] .. starts[i] + lengths[i]) to out + i * out_stride if lengths[i] is row_bytes, and sets right[i] to 1;
+ * otherwise the row becomes zeros, and right[i] 0. A span outside data is STK_ARGUMENT, and nothing is written. */
 STK_API stk_status stk_gather_bytes(const uint8_t *data, int64_t size, const int64_t *starts, const int64_t *lengths,
                                     int64_t count, uint8_t *out, int64_t row_bytes, int64_t out_stride, uint8_t *right);
 
-/* Whole numbers in decimal, 1 to 18 digits and nothing else: out[i] is that of data[starts[i * step] .. starts[i * step] +
- * lengths[i * step]). Returns how many were read: `count`, or the number of the first that is something else or outside data. */
+/* Parses decimal integers of 1 to 18 digits: out[i] is that of data[starts[i * step] .. starts[i * step] + lengths[i * step]).
+ * Returns how many were read: `count`, or the number of the first that is anything else or outside data. */
 STK_API int64_t stk_decimals(const uint8_t *data, int64_t size, const int64_t *starts, const int64_t *lengths, int64_t step,
                              int64_t count, int64_t *out);
 
@@ -315,24 +314,24 @@ typedef struct {
 STK_API stk_examples *stk_examples_new(void);
 STK_API void stk_examples_free(stk_examples *examples);
 
-/* Learns from more records; totals[0] counts all records that were Examples, totals[1] those that were not (and taught nothing),
- * totals[2] the features, totals[3] the bytes of their names. */
+/* Adds more records; totals[0] counts all records that were Examples, totals[1] those that were not (and are ignored), totals[2]
+ * the features, totals[3] the bytes of their names. */
 STK_API stk_status stk_examples_add(stk_examples *examples, const uint8_t *data, int64_t size, const int64_t *starts,
                                     const int64_t *lengths, int64_t count, int64_t totals[4]);
 
-/* The features in the order first met: totals[2] of them to stats and ends, their names back to back to the `capacity` bytes at
- * names. */
+/* The features in the order of their first appearance: totals[2] of them to stats and ends, their names back to back to the
+ * `capacity` bytes at names. */
 STK_API stk_status stk_examples_about(const stk_examples *examples, stk_feature_stat *stats, uint8_t *names, int64_t capacity,
                                       int64_t *ends);
 
 /*
  * The main database of an LMDB file (data.mdb of LMDB 0.9, format 1, 64 bit, little-endian), found by walking its B+tree with
- * reads alone: nothing is mapped, so a file that shrinks is an error and not the end of the process. Checked are both meta pages
- * (their transactions must follow each other; the later counts), every page's number, kind, layout and place within the file,
- * that no page is met twice, that keys ascend strictly, and that the numbers of entries and pages are those the meta page tells.
+ * reads alone: nothing is mapped, so a file that shrinks is an error and does not end the process. It checks both meta pages
+ * (their transactions must be consecutive; the later one counts), every page's number, kind, layout and place within the file,
+ * that no page occurs twice, that keys ascend strictly, and that the numbers of entries and pages agree with the meta page.
  * Databases with duplicate keys, with named databases inside, and with keys that are numbers or compared backwards are refused.
- * All that is STK_CORRUPT, with the offset of the page in *fault; STK_IO says that the system refused a read, and fault->where is
- * its errno.
+ * All this is STK_CORRUPT, with the offset of the page in *fault. STK_IO means that the system refused a read; fault->where is
+ * then the errno.
  */
 typedef struct stk_lmdb stk_lmdb;
 
@@ -343,7 +342,7 @@ STK_API void stk_lmdb_free(stk_lmdb *lmdb);
 STK_API stk_status stk_lmdb_walk(stk_lmdb *lmdb, int32_t fd, int64_t size, int64_t totals[2], stk_fault *fault);
 
 /* The entries found, in the order of their keys: key i ends at ends[i] of the bytes at keys, its value is the lengths[i] bytes at
- * starts[i] of the file. `count` and `capacity` are the totals told. */
+ * starts[i] of the file. `count` and `capacity` are the totals of stk_lmdb_walk. */
 STK_API stk_status stk_lmdb_table(const stk_lmdb *lmdb, uint8_t *keys, int64_t capacity, int64_t *ends, int64_t *starts,
                                   int64_t *lengths, int64_t count);
 
@@ -356,7 +355,7 @@ typedef struct {
   int32_t scans;       /* SOS markers found; counted to the end of the data */
   int32_t supported;   /* 1: of a kind that is decoded here: 8 bit, gray or colour, baseline or extended sequential, and where
                           libjpeg-turbo is built in progressive and arithmetic too; 0: decoding answers STK_UNSUPPORTED */
-  int32_t orientation; /* 1 to 8, as the Exif segment says how the camera was held; 0: it does not say */
+  int32_t orientation; /* 1 to 8, from the Exif segment; 0: unknown */
 } stk_jpeg_info;
 
 /* Reads the header only; takes no memory from the size it finds there. */
@@ -380,17 +379,17 @@ typedef enum {
   STK_OP_AFFINE = 20, /* about the centre: p0 p1 degrees clockwise, p2 p3 translation (most, as shares of width and height,
                        * rounded to whole pixels), p4 p5 scale, p6 p7 and p8 p9 shear in degrees along x and y, p10 fill (a gray
                        * level). Draws: the angle, x and y of the translation, the scale; from block 1 on the two shears. The
-                       * order and the matrix are those of torchvision's affine; bilinear. The fill lies around the image without
-                       * end: pixels on the border blend with it. With those next to it, and with flips, one resampling */
-  /* Colours; how each is rounded stands in colour.c. Factors are 0 .. 100, and 1 changes nothing. Gray pictures have no
+                       * order and the matrix are those of torchvision's affine; bilinear. The fill surrounds the image without
+                       * limit: pixels on the border blend with it. Adjacent ones, and flips, are combined to one resampling */
+  /* Colours; colour.c defines the rounding of each. Factors are 0 .. 100, and 1 changes nothing. Gray pictures have no
    * saturation and no hue. */
   STK_OP_COLOR_JITTER = 21,  /* factors: p0 p1 brightness, p2 p3 contrast, p4 p5 saturation; p6 p7 hue (turns, -1 .. 1); p8
                               * nonzero: in random order. Draws: the four in this order; then three for the order: which of the
                               * four, of the three left (the one chosen has changed places with the first), of the two left */
   STK_OP_GRAYSCALE = 22,     /* luma (ITU-R 601) in all channels */
   STK_OP_BLUR = 23,          /* Gaussian: p0 side of the kernel (odd, up to 255), p1 p2 sigma (above 0); draws: sigma. The picture
-                              * is mirrored at its outermost pixels, as often as need be */
-  STK_OP_SOLARIZE = 24,      /* p0 threshold: values from there on are inverted */
+                              * is mirrored at its outermost pixels, as often as necessary */
+  STK_OP_SOLARIZE = 24,      /* p0 threshold: values >= it are inverted */
   STK_OP_POSTERIZE = 25,     /* p0 bits kept, 0 to 8 */
   STK_OP_EQUALIZE = 26,      /* each channel's histogram made even; one of a single value stays */
   STK_OP_AUTO_CONTRAST = 27, /* each channel stretched to 0 .. 255; one of a single value stays */
@@ -401,13 +400,13 @@ typedef enum {
                       * column of the centre; the rectangle begins height / 2 rows and width / 2 columns before it.
                       * p4 zero (RandomErasing): p0 p1 area (share), p2 p3 aspect (height / width), as torchvision: up to ten
                       * tries, try t draws from block t: area, aspect, top, left; one that is not smaller than the image in both
-                      * directions is drawn anew, after ten nothing is done.
+                      * directions is drawn again, after ten nothing is done.
                       * Noise: bytes 16 g .. 16 g + 15 of row y of the rectangle are the four words, lower bytes first, of
                       * Philox4x32-10 with counter (g, y, w2, w3) and key (w0, w1), w being the words of block 10 */
   STK_OP_POLICY = 40 /* p0 first choice, p1 number of choices, p2 how often one is drawn and applied */
 } stk_op_kind;
 
-/* What stands in a border: a colour; the image mirrored at its outermost pixels, which are not repeated, as often as it takes (an
+/* What a border contains: a colour; the image mirrored at its outermost pixels, which are not repeated, as often as necessary (an
  * image of one pixel: that pixel); its outermost pixels. */
 typedef enum { STK_BORDER_CONSTANT = 0, STK_BORDER_REFLECT = 1, STK_BORDER_EDGE = 2 } stk_border;
 
@@ -416,11 +415,11 @@ typedef enum { STK_BORDER_CONSTANT = 0, STK_BORDER_REFLECT = 1, STK_BORDER_EDGE 
 typedef enum {
   STK_AUG_IDENTITY = 0,
   STK_AUG_SHEAR_X = 1,     /* magnitude: tangent; about the upper left corner, rows move to the left */
-  STK_AUG_SHEAR_Y = 2,     /* as it, columns move up. These five are bilinear, with torchvision's directions */
-  STK_AUG_TRANSLATE_X = 3, /* pixels, or with `relative` a share of the side; cut to a whole number; to the right */
+  STK_AUG_SHEAR_Y = 2,     /* the same, columns move up. These five are bilinear, with torchvision's directions */
+  STK_AUG_TRANSLATE_X = 3, /* pixels, or with `relative` a fraction of the side; truncated to an integer; to the right */
   STK_AUG_TRANSLATE_Y = 4, /* down */
-  STK_AUG_ROTATE = 5,      /* degrees, against the clock, about the centre */
-  STK_AUG_BRIGHTNESS = 6,  /* factor 1 + magnitude, and so for the next three */
+  STK_AUG_ROTATE = 5,      /* degrees, counter-clockwise, about the centre */
+  STK_AUG_BRIGHTNESS = 6,  /* factor 1 + magnitude, also for the next three */
   STK_AUG_COLOR = 7,
   STK_AUG_CONTRAST = 8,
   STK_AUG_SHARPNESS = 9,
@@ -435,7 +434,7 @@ typedef struct {
   int32_t kind;     /* stk_augment_kind */
   int32_t mirrored; /* nonzero: the sign of the magnitude is drawn */
   int32_t relative; /* nonzero: the magnitude of a translation is a share of the side */
-  int32_t fill;     /* gray level of what comes in from outside */
+  int32_t fill;     /* gray level of pixels outside the image */
   double probability, magnitude;
 } stk_augment;
 
@@ -451,12 +450,12 @@ typedef struct {
 
 #define STK_MAX_OPS 16
 
-/* Who decodes a JPEG. Left to itself, the library takes its own decoder where that can, and libjpeg-turbo for the rest (where it
- * was built in; else STK_UNSUPPORTED). Naming one is for comparisons: what that one cannot do is then STK_UNSUPPORTED.
- * STK_DEVICE, which a program cannot name: a load took it, see stk_device_load. */
+/* Which decoder decodes a JPEG. By default, the library uses its own decoder if it can, and libjpeg-turbo for the rest (if it was
+ * built in; else STK_UNSUPPORTED). Naming one is for comparisons: what it cannot decode is then STK_UNSUPPORTED. STK_DEVICE,
+ * which a program cannot name: a load took it, see stk_device_load. */
 typedef enum { STK_ANY_DECODER = 0, STK_OWN = 1, STK_TURBO = 2, STK_DEVICE = 3 } stk_decoder_kind;
 
-/* What became of a sample's seek index: it had none; it led to the crop; it does not fit the file and was not used. */
+/* How a sample's seek index was used: it has none; decoding started from it; it does not fit the file and was ignored. */
 typedef enum { STK_SEEK_NONE = 0, STK_SEEK_USED = 1, STK_SEEK_UNFIT = 2 } stk_seek_use;
 
 /* What to do to every image of a call; plain data, made once. */
@@ -471,7 +470,7 @@ typedef struct {
   int32_t lenient; /* 0: a warning about the image data is STK_CORRUPT or STK_TRUNCATED; 1: warnings are counted, pixels kept */
   int32_t decoder; /* stk_decoder_kind: who may decode; 0 for users */
   int32_t n_ops;
-  int32_t orient; /* 1: a JPEG whose Exif orientation is 2 to 8 is STK_UNSUPPORTED, left to a caller who turns it upright */
+  int32_t orient; /* 1: a JPEG whose Exif orientation is 2 to 8 is STK_UNSUPPORTED: the caller rotates it upright */
   float scale[3], bias[3];
   stk_op ops[STK_MAX_OPS];
   const stk_choice *choices; /* of policies */
@@ -482,9 +481,8 @@ typedef struct {
 typedef enum { STK_FLIP_X = 1, STK_FLIP_Y = 2 } stk_flip;
 
 /*
- * What happened to one image. The geometry says: the output pixels of the rectangle dest (x0, y0, x1, y1 in output pixels; the
- * rest is zero) sample the source rectangle view (x0, y0, x1, y1 in source pixels, fractions allowed), reading no pixel outside
- * clip.
+ * The result for one image. Geometry: the output pixels of the rectangle dest (x0, y0, x1, y1 in output pixels; the rest is zero)
+ * sample the source rectangle view (x0, y0, x1, y1 in source pixels, fractions allowed), reading no pixel outside clip.
  */
 typedef struct {
   int32_t status; /* stk_status */
@@ -493,41 +491,37 @@ typedef struct {
   int32_t flip;     /* stk_flip, or both of them, or 0 */
   int32_t shrink;   /* 1, 2, 4 or 8: DCT-domain scale used */
   int32_t warnings; /* of the decoder */
-  int32_t decoder;  /* stk_decoder_kind: who decoded it; 0 nobody */
-  int32_t seek;     /* stk_seek_use: what became of its seek index */
+  int32_t decoder;  /* stk_decoder_kind that decoded it; 0 none */
+  int32_t seek;     /* stk_seek_use: how its seek index was used */
   int32_t dest[4];
   int32_t clip[4];
   double view[4];
-  double matrix[6]; /* where pixels of the source come to lie: x' = m0 x + m1 y + m2, y' = m3 x + m4 y + m5, effects included */
+  double matrix[6]; /* maps pixels of the source to the output: x' = m0 x + m1 y + m2, y' = m3 x + m4 y + m5, effects included */
   int64_t where;    /* byte offset in the data at which a fault was noticed, -1 unknown */
   char message[120];
 } stk_row;
 
 /* Computes the geometry of `program` for images of the given sizes: fills rows[i] (status STK_OK or STK_GEOMETRY; shrink 1).
- * view, clip, dest, flip and matrix are those of the leading operations, out_width and out_height those of all. boxes: count x 4
- * floats (ymin, xmin, ymax, xmax) or NULL when no operation needs them. */
+ * view, clip, dest, flip and matrix describe the leading operations, out_width and out_height all of them. boxes: count x 4
+ * floats (ymin, xmin, ymax, xmax) or NULL if no operation needs them. */
 STK_API stk_status stk_image_plan(const stk_program *program, const int32_t *widths, const int32_t *heights, const float *boxes,
                                   const uint32_t *epochs, const int64_t *positions, int64_t count, stk_row *rows);
 
 /*
- * What the operations of a program draw for images of the given sizes: `room` numbers for each image and operation, those of
- * operation k of image i from out[(i * n_ops + k) * room] on. The first is 1: it happens, 0: it does not, NAN: it, or one before
- * it, finds no pixel. Then, as far as the operation draws them:
- *   RANDOM_RESIZED_CROP, ERASE   top, left, height, width (of what ERASE paints over; zeros: nothing)
- *   RANDOM_CROP                  top, left
- *   AFFINE                       degrees clockwise, translation along x and y in pixels, scale, shear along x and y
- *   COLOR_JITTER                 brightness, contrast, saturation, hue; then which of these (0 to 3) comes first, second, ...
- *   BLUR                         sigma
- *   SHARPNESS                    factor
- *   POLICY                       three for each draw: the number of the choice, and the magnitudes of its two effects, with
- *                                their signs (NAN: not applied)
- * The rest is 0. room is at least 9, and 1 + 3 * p2 for a policy; else STK_ARGUMENT.
+ * What the operations of a program draw for images of the given sizes: `room` numbers for each image and operation; those of
+ * operation k of image i start at out[(i * n_ops + k) * room]. The first is 1: it is applied, 0: it is not, NAN: it, or one
+ * before it, finds no pixel. Then, if the operation draws them: RANDOM_RESIZED_CROP, ERASE   top, left, height, width (of the
+ * rectangle that ERASE fills; zeros: none) RANDOM_CROP                  top, left AFFINE                       degrees clockwise,
+ * translation along x and y in pixels, scale, shear along x and y COLOR_JITTER                 brightness, contrast, saturation,
+ * hue; then which of these (0 to 3) comes first, second, ... BLUR                         sigma SHARPNESS factor POLICY three for
+ * each draw: the number of the choice, and the magnitudes of its two effects, with their signs (NAN: not applied) The rest is 0.
+ * room is at least 9, and 1 + 3 * p2 for a policy; else STK_ARGUMENT.
  */
 STK_API stk_status stk_draws(const stk_program *program, const int32_t *widths, const int32_t *heights, const float *boxes,
                              const uint32_t *epochs, const int64_t *positions, int64_t count, int32_t room, double *out);
 
-/* What is done at once. Crops, resizes and flips are one resampling: of the stored image where they come first, else of finished
- * pixels. Whole pixels moved; a warp; colours of each pixel for itself; a pass that looks at neighbours; erasing; a policy. */
+/* What is done in one pass. Crops, resizes and flips are one resampling: of the stored image if they come first, else of finished
+ * pixels. Moving whole pixels; a warp; colours of single pixels; a pass that reads neighbours; erasing; a policy. */
 typedef enum {
   STK_PASS_RESAMPLE = 0,
   STK_PASS_MOVE = 1,
@@ -541,7 +535,7 @@ typedef enum {
 typedef struct {
   int32_t kind;    /* stk_pass_kind */
   int32_t stop;    /* the first operation of the next pass */
-  int32_t surveys; /* bit k: operation k first looks at the whole image */
+  int32_t surveys; /* bit k: operation k first reads the whole image */
 } stk_pass;
 
 /* The passes a program makes over an image, *count of them, at most STK_MAX_OPS; `pixels` nonzero: over pixels in memory. */
@@ -553,20 +547,20 @@ STK_API void stk_decoder_free(stk_decoder *decoder);
 
 /*
  * The seek index of a JPEG: the states of its entropy decoder at the start of every row of MCUs and every `step` MCUs within it,
- * so that a crop is reached without decoding what lies before it. A byte string of about one percent of the file; the JPEG itself
- * stays as it is. It carries a check of the file it was made for. It may hold any bytes: one that does not fit is not used, one
- * that lies costs wrong pixels or STK_CORRUPT, never more.
+ * so that a crop is reached without decoding what comes before it. A byte string of about one percent of the file; the JPEG
+ * itself does not change. It contains a check of the file it was made for. Any bytes are safe: an index that does not fit is not
+ * used, a forged one causes wrong pixels or STK_CORRUPT, never more.
  */
 #define STK_SEEK_STEP 16
 
-/* Makes the index of one JPEG: *size bytes at out, or STK_SHORT with the *size that is needed. Whether there is one says
- * row->status: STK_OK; STK_UNSUPPORTED for a JPEG that libjpeg-turbo or others decode; or what is wrong with the file. *size is 0
- * unless it is STK_OK. program sets the limits. */
+/* Makes the index of one JPEG: *size bytes at out, or STK_SHORT with the *size that is needed. row->status is STK_OK if there is
+ * one, STK_UNSUPPORTED for a JPEG that only libjpeg-turbo or others decode, or what is wrong with the file. *size is 0 unless it
+ * is STK_OK. program sets the limits. */
 STK_API stk_status stk_seek_make(stk_decoder *decoder, const stk_program *program, const uint8_t *data, int64_t length,
                                  int32_t step, uint8_t *out, int64_t capacity, int64_t *size, stk_row *row);
 
-/* Whether an index was made for this file: STK_OK, or STK_CORRUPT. Looks at headers and a few bytes only; the certain way is to
- * make it again (it comes out the same). */
+/* Whether an index was made for this file: STK_OK, or STK_CORRUPT. Reads headers and a few bytes only; to be certain, make it
+ * again (the result is the same). */
 STK_API stk_status stk_seek_check(const uint8_t *data, int64_t length, const uint8_t *seek, int64_t size);
 
 /* Byte strings in a buffer of `size` bytes: string i is data[starts[i] .. starts[i] + lengths[i]). */
@@ -593,34 +587,34 @@ typedef struct {
 } stk_images;
 
 /*
- * Records that are read on the way, with everything else that is wanted of them. at, lengths and status as for stk_read_records.
+ * Records to read in the same call, with all other wanted fields. at, lengths and status as for stk_read_records.
  * Records of which column 0 is a tf.train.Example have width 1, and wanted, cells and bad as for stk_examples_parse.
  */
 typedef struct {
   const stk_records *table;
   const int64_t *fields;
   int64_t width, behind, gap;
-  int64_t image; /* which of the fields, or of the wanted features, the pictures are made of */
+  int64_t image; /* which of the fields, or of the wanted features, holds the pictures */
   int64_t *at, *lengths;
   int32_t *status;
   const stk_wanted *wanted;
   int64_t n_wanted;
   uint8_t *cells;
   int64_t *bad;
-  const stk_images *pixels; /* of Examples: the image is pixels as they are, of such a size (`pixels` is not looked at) */
+  const stk_images *pixels; /* of Examples: the image is raw pixels of this size (`pixels` in it is ignored) */
 } stk_reading;
 
 /*
- * Seek indices that lie in files, by the numbers of the pictures they belong to: table has one field, with length -1 where there
- * is none. They are read one at a time, to buffer, which has room for the longest. One that cannot be read, or does not match its
- * CRC-32C in table, is STK_SEEK_UNFIT; so is that of a picture whose own CRC-32C is not the one in sums, unless that is NULL.
+ * Seek indices stored in files, by the numbers of their pictures: table has one field, with length -1 if there is none. They are
+ * read one at a time, to buffer, which has room for the longest. One that cannot be read, or does not match its CRC-32C in table,
+ * is STK_SEEK_UNFIT; so is that of a picture whose own CRC-32C is not the one in sums, unless sums is NULL.
  */
 typedef struct {
   const stk_records *table;
   uint8_t *buffer;
   int64_t capacity;
   const uint32_t *sums;
-  int64_t *kept; /* by picture: where what a stk_keep holds of it is, 0: nothing; NULL: nothing is kept */
+  int64_t *kept; /* by picture: its place in a stk_keep, 0: none; NULL: nothing is kept */
 } stk_stored_seeks;
 
 typedef enum {
@@ -631,7 +625,7 @@ typedef enum {
   STK_FROM_IMAGES = 4    /* pixels in memory */
 } stk_input_kind;
 
-/* What pictures are made of; every field has 8 bytes. */
+/* The source of pictures; every field has 8 bytes. */
 typedef struct {
   int64_t kind;         /* stk_input_kind */
   int64_t count;        /* pictures */
@@ -645,50 +639,50 @@ typedef struct {
     const stk_images *images;
   } from;
   union {
-    const stk_spans *spans;         /* of spans: a string each, empty where there is none */
-    const stk_stored_seeks *stored; /* of files and records: those of all there are */
+    const stk_spans *spans;         /* for spans: one string each, empty if there is none */
+    const stk_stored_seeks *stored; /* for files and records: those of the whole data set */
   } seeks;                          /* NULL: none. Pixels do not depend on them */
   uint8_t *buffer;                  /* for what is read */
   int64_t capacity;
   int64_t needed; /* after STK_SHORT: how large the buffer must be */
   int64_t done;   /* pictures made; 0 at the start */
-  int64_t wrong;  /* of Examples: features that are not as they should be, the image included; 0 at the start */
+  int64_t wrong;  /* of Examples: bad features, including the image; 0 at the start */
 } stk_input;
 
 /* Memory in which encoded pictures stay as they were first read, so that devices fetch them from there; every field has 8 bytes.
- * Any number of threads may fill it at a time. It lives until nobody uses the numbers in `kept` any more. */
+ * Any number of threads may fill it at a time. It must live until the numbers in `kept` are no longer used. */
 typedef struct {
   uint8_t *memory; /* aligned to 64 bytes */
   int64_t capacity;
-  int64_t used; /* of it, or more where a picture found no room */
+  int64_t used; /* bytes of it, or more if a picture found no room */
 } stk_keep;
 
-/* Bytes that a device fetches by itself: `size` bytes of the host's memory at `from`, to byte `to` of its work. */
+/* Bytes that a device fetches itself: `size` bytes of the host's memory at `from`, to byte `to` of its work area. */
 typedef struct {
   int64_t from, to, size;
 } stk_fetch;
 
 /*
- * Memory in which pictures are described for a device that decodes them, to be copied there as it is; every field has 8 bytes.
- * Where pictures have one, those that a device can decode (JPEGs of one scan with a seek index) are put there instead of being
- * decoded: their rows have the status STK_OK and the decoder STK_DEVICE, and their output is not touched. What the device does
- * with it is told by device_picture.h; it gives the pixels that decoding here gives, or an error word that is not 0, and then the
- * picture is to be made without a load.
+ * A load: memory that describes pictures for a device that decodes them, to be copied there unchanged; every field has 8 bytes.
+ * With a load, pictures that a device can decode (JPEGs of one scan with a seek index) are put into it instead of being decoded:
+ * their rows have the status STK_OK and the decoder STK_DEVICE, and their output is not changed. device_picture.h describes what
+ * the device does; it makes the same pixels as decoding here, or an error word other than 0, and then the picture must be made
+ * without a load.
  *
- * The device does what operations there are up to the first effect. Where there are effects, `unfinished` is 1: pixels must come
- * from the device as bytes with channels last, and stk_finish does the rest. Their size must be that of the finished picture.
+ * The device performs the operations before the first effect. If there are effects, `unfinished` is 1: pixels must come from the
+ * device as bytes with channels last, and stk_finish does the rest. Their size must be that of the finished picture.
  *
- * The device's memory: the first data_end bytes are those of `memory` (what lies between the descriptors, `pictures` of them, and
- * data_at means nothing); then error words, one for each picture, and coefficients, which are zeros at the start; then work,
- * into which `fetched` runs of bytes are copied from elsewhere.
+ * The device's memory: the first data_end bytes are those of `memory` (the bytes between the `pictures` descriptors and data_at
+ * are unused); then error words, one per picture, and coefficients, which are zeros at the start; then the work area, into which
+ * `fetched` runs of bytes are copied from elsewhere.
  */
 typedef struct {
   uint8_t *memory; /* aligned to 64 bytes */
   int64_t capacity;
-  int64_t *slots; /* rows that the pictures are for; room for most_pictures */
+  int64_t *slots; /* the rows of the pictures; room for most_pictures */
   int64_t most_pictures, most_device_bytes;
   int64_t pictures;          /* how many it holds */
-  int64_t full;              /* 1: the call ended before a picture that has no room in it */
+  int64_t full;              /* 1: the call ended before a picture that does not fit */
   int64_t data_at, data_end; /* states and bytes, in memory and on the device */
   int64_t errors_at, coefficients_at, work_at, device_bytes;
   int64_t blocks, work_bytes; /* blocks of coefficients; bytes of work */
@@ -699,7 +693,7 @@ typedef struct {
   int64_t unfinished;         /* 1: effects are left to do */
 } stk_device_load;
 
-/* Empties a load of which memory, capacity, slots and what it holds at most are set. Returns the least capacity that it takes. */
+/* Empties a load whose memory, capacity, slots and limits are set. Returns the minimum capacity. */
 STK_API int64_t stk_load_begin(stk_device_load *load);
 
 /* Where pictures go, and what they have in common; every field has 8 bytes. Row i gets positions[i], out + i * out_stride and
@@ -722,44 +716,45 @@ typedef struct {
 } stk_pictures;
 
 /*
- * Makes finished pixels of stored images, in one call, so that its caller lets go of its interpreter's lock once: reading where
- * it takes that, header, geometry, decode of just the crop, antialiased bilinear resize, flip, layout, normalisation. All kinds
- * of input give the same pixels. Every image must come out as out_width x out_height (the last geometric operation fixes both),
- * else STK_ARGUMENT for that row. A row whose status is not STK_OK leaves its output undefined.
+ * Makes finished pixels from stored images, in one call, so that a caller in Python releases the GIL once: reading if necessary,
+ * header, geometry, decode of just the crop, antialiased bilinear resize, flip, layout, normalisation. All kinds of input give
+ * the same pixels. Every image must have the size out_width x out_height at the end (the last geometric operation fixes both),
+ * else STK_ARGUMENT for that row. The output of a row whose status is not STK_OK is undefined.
  *
  * A number or span out of range is STK_ARGUMENT, and nothing is made. STK_SHORT: the buffer is too small; call again with one of
- * from->needed bytes and the rest as it is. from->done tells how far it came:
+ * from->needed bytes and the rest unchanged. from->done is the progress:
  *   files     The buffer holds one at a time. One that cannot be read gives its row STK_IO, with the errno in `where`.
- *   records   All is read first, and stays in the buffer. Where a span has a status other than 0 no row is made; where a record
- *             lacks one of the fields, nothing is read either.
- *   examples  The same; one without a sound image gives its row STK_EMPTY. But where the image is pixels and all else numbers,
- *             a fixed count a record, they are read, parsed and rendered in blocks small enough for the processor's cache: the
- *             buffer holds a block at a time, and a record that cannot be read ends the call in front of its block.
- * STK_SHORT with `full` in to->load: empty that (stk_load_begin), and call again with all else as it is, the buffer too.
+ *   records   All are read first, and stay in the buffer. If a span has a status other than 0, no row is made; if a record lacks
+ *             one of the fields, nothing is read either.
+ *   examples  The same; one without a usable image gives its row STK_EMPTY. But if the image is pixels and all other features are
+ *             numbers, a fixed count per record, they are read, parsed and rendered in blocks small enough for the processor's
+ *             cache: the buffer holds one block at a time, and a record that cannot be read ends the call before its block.
+ * STK_SHORT with `full` in to->load: empty the load (stk_load_begin), and call again with all else unchanged, including the
+ * buffer.
  */
 STK_API stk_status stk_render(stk_input *from, stk_pictures *to);
 
 /*
- * Does what a device has left to do: the effects of pictures that stk_render has put into a load, layout and normalisation. The
- * bytes of row slots[i], channels last, stand at the beginning of its output, which becomes the finished picture. A row of which
- * the status is then not STK_OK is to be made without a load; it does not count as bad. STK_ARGUMENT: a row is out of range or
- * not a device's, or nothing is left to do; then nothing is made.
+ * Does what a device leaves unfinished: the effects of pictures that stk_render has put into a load, layout and normalisation.
+ * The bytes of row slots[i], channels last, are at the beginning of its output, which becomes the finished picture. A row whose
+ * status is then not STK_OK must be made without a load; it does not count as bad. STK_ARGUMENT: a row is out of range or not a
+ * device's, or nothing is left to do; then nothing is made.
  */
 STK_API stk_status stk_finish(stk_pictures *to, const int64_t *slots, int64_t count);
 
-/* Decodes a whole JPEG to uint8 HWC (channels 3 or 1) of the size stk_jpeg_header told; capacity is out's size in bytes.
- * Limits, lenience and exactness are taken from program; its operations are ignored. What became of the image is in *row; the
- * call itself answers STK_OK, or STK_SHORT when capacity is too small. */
+/* Decodes a whole JPEG to uint8 HWC (channels 3 or 1) of the size from stk_jpeg_header; capacity is out's size in bytes. Limits,
+ * lenience and exactness are taken from program; its operations are ignored. The result for the image is in *row; the call itself
+ * returns STK_OK, or STK_SHORT if capacity is too small. */
 STK_API stk_status stk_jpeg_decode(stk_decoder *decoder, const stk_program *program, const uint8_t *data, int64_t length,
                                    void *out, int64_t capacity, stk_row *row);
 
 /* ---- batches of images --------------------------------------------------------------------------------------------- */
 
 /*
- * MixUp in place: each of `count` images that lie side by side becomes share * itself + (1 - share) * the one before it as it
- * was; the one before the first is the last. An image has `values` values; type 0: bytes, b + (((a - b) * w + 2^14) >> 15) with w
- * = int(share * 2^15 + 0.5); type 1: floats, with two products and one sum, so that NaN spreads. spare: room for one image. Fewer
- * than two images stay as they are.
+ * MixUp in place: each of `count` adjacent images becomes share * itself + (1 - share) * the original one before it; the one
+ * before the first is the last. An image has `values` values; type 0: bytes, b + (((a - b) * w + 2^14) >> 15) with w = int(share
+ * * 2^15 + 0.5); type 1: floats, with two products and one sum, so that NaN spreads. spare: room for one image. Fewer than two
+ * images do not change.
  */
 STK_API stk_status stk_mixup(void *images, int64_t count, int64_t values, int32_t type, double share, void *spare);
 
@@ -768,8 +763,8 @@ typedef struct {
   int64_t first, run_bytes, runs, run_step, planes, plane_step;
 } stk_box;
 
-/* CutMix in place: in each of `count` images of `bytes` bytes the box becomes what it was in the image before it (the one before
- * the first is the last). spare: room for one image. */
+/* CutMix in place: in each of `count` images of `bytes` bytes the box gets the original contents of the box in the image before
+ * it (the one before the first is the last). spare: room for one image. */
 STK_API stk_status stk_cutmix(void *images, int64_t count, int64_t bytes, const stk_box *box, void *spare);
 
 #endif

@@ -10,7 +10,7 @@
     ├── SourceEmpty (ValueError)          the data set exists, but has no samples
     ├── ShardError                        a shard or its index is bad as a whole: `shard` and `offset` say where
     │   ├── CorruptShard (ValueError)     its bytes contradict its format
-    │   ├── ShardChanged (ValueError)     it is no longer what its index, or an earlier read, says
+    │   ├── ShardChanged (ValueError)     it differs from its index, or from an earlier read
     │   └── CorruptIndex (ValueError)     its index is damaged, or was written by a later version
     ├── RemoteError (OSError)             a URL could not be fetched; `url` and `status` say which and why
     ├── WriteError (OSError)              something could not be written; nothing half-written remains
@@ -79,7 +79,7 @@ class CorruptShard(ShardError, ValueError):
 
 
 class ShardChanged(ShardError, ValueError):
-    """The shard is no longer what its index, or an earlier read, says."""
+    """The shard differs from its index, or from an earlier read."""
 
 
 class CorruptIndex(ShardError, ValueError):

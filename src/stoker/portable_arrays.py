@@ -1,8 +1,8 @@
-"""Arrays on their way to another process: by name where a file holds them, else as plain bytes that the two can share.
+"""Arrays on their way to another process: by name if a file holds them, else as plain bytes that both can share.
 
-Pickled with protocol 5 and a buffer callback, plain bytes are handed over as a buffer, which may lie in shared memory; whoever
-unpickles must expect arrays that cannot be written to. NumPy does this for contiguous arrays of its own class alone, and for
-most types; everything else it copies into the pickle, memory maps of whole data sets among it.
+Pickled with protocol 5 and a buffer callback, plain bytes are passed as a buffer, which may be in shared memory; the receiver
+must expect arrays that cannot be written to. NumPy does this only for contiguous arrays of its own class, and for most types;
+everything else, including memory maps of whole data sets, it copies into the pickle.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Named ranges for whoever profiles this process. Where nobody does, asking for it is one look into a dict.
+"""Named ranges for profilers. If no profiler is active, asking for one costs a dict lookup.
 
 `torch.profiler` sees them while it records: those of the training loop's thread, and with ``profile_all_threads`` those of worker
 threads. `torch.autograd.profiler.emit_nvtx` makes NVTX ranges of them. `stoker.observe.nvtx` does so without torch's profiler.

@@ -1,6 +1,6 @@
 """What users choose by name: each name is a line in a table, and is imported when it is chosen.
 
-What needs a package that is not installed says which `pip install` brings it.
+If a chosen name needs a package that is not installed, the error says which `pip install` provides it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Whose turn it is with what a process has only once: the random generators of Python, NumPy and PyTorch.
+"""Whose turn it is to use what a process has only once: the random generators of Python, NumPy and PyTorch.
 
-Users' functions that do not draw from them run beside each other; one that does runs alone. Nobody may wait for ever: a thread
-that waits for other threads of Stoker in the middle of a function gives its turn up meanwhile (`aside`), and one that has had it
-for long, perhaps because its function never returns, loses it to those who wait.
+Users' functions that do not draw from them run in parallel; one that does runs alone. Nobody may wait for ever: a thread that
+waits for other threads of Stoker in the middle of a function gives its turn up meanwhile (`aside`), and one that has had it for
+long, perhaps because its function never returns, loses it to those who wait.
 """
 
 from __future__ import annotations

@@ -110,13 +110,13 @@ ROWS = {
     "quarantine file that is searched": f"{text_files._TAIL >> 20} MiB",
     "worker threads": f"{thread_count._WAITING} more for remote shards; up to {MOST_THREADS} where tasks",
     "descriptors": f"{preflight._FILES_PER_WORKER} for each worker process, and {preflight._FILES_SPARE} to spare",
-    "processes and threads": f"{preflight._THREADS_BESIDE} threads beside those that work",
+    "processes and threads": f"{preflight._THREADS_BESIDE} threads besides those that work",
     "memory of a container": f"{preflight.WORKER_BYTES // 10**6} MB for each worker process",
     "threads that fetch ahead": f"{look_ahead._CACHE_THREADS} through a cache, {look_ahead._BLOCK_THREADS} into memory",
     "bytes in flight": str(default(Pipeline.loader, "memory")).replace("GB", " GB"),
     "batches in flight": f"about {build._AHEAD_BYTES >> 20} MB worth: at most {build._AHEAD_MOST} units",
     "memory of a GPU for decoding": f"{decode_place.DEVICE_MEMORY.replace('GB', ' GB')}, shared equally by six loads, "
-    f"or by fewer of at least {device_decode.LEAST_BYTES // 10**6} MB each; beside it pinned memory, "
+    f"or by fewer of at least {device_decode.LEAST_BYTES // 10**6} MB each; in addition pinned memory, "
     f"an eighth of a load's share, {device_decode._LEAST_PINNED >> 20} to {device_decode._MOST_PINNED >> 20} MiB",
     "pictures that a worker sends to a GPU": f"{device_decode._PICTURES}",
     "small batches made together": f"up to {build._GROUP_BYTES >> 20} MiB and {build._GROUP_MOST} of them",

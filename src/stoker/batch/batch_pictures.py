@@ -1,4 +1,4 @@
-"""The pictures of a batch to look at: a few rows as pixels, with their labels and boxes, whatever library the arrays are of."""
+"""A few pictures of a batch for display: their pixels, labels and boxes, whatever library the arrays belong to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Joining rows: fixed fields were written in place; everything else is joined here, the same way however tasks were cut."""
+"""Joins rows: fixed fields were written in place; all others are joined here, with the same result however tasks were cut."""
 
 from __future__ import annotations
 

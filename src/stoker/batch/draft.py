@@ -1,4 +1,4 @@
-"""A batch in the making: tasks write rows in any order, the consumer keeps account of them, and `join` makes columns of them.
+"""A batch in the making: tasks write rows in any order, the consumer keeps track of them, and `join` makes columns of them.
 
 Only `Draft` stays with the consumer. The others are functions of values, and run wherever a worker is.
 """

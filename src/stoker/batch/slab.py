@@ -1,4 +1,4 @@
-"""Slabs: the memory of one batch, allocated in advance, leased to the user, and used again when the last reference is gone."""
+"""Slabs: the memory of one batch, allocated in advance, leased to the user, and reused when the last reference is gone."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ALIGN = 64
 
 
 class Openable(Protocol):
-    """Where memory lies, for workers that do not see this process's: a value that can be pickled."""
+    """The address of memory, for workers that do not see this process's memory: a value that can be pickled."""
 
     def open(self) -> NDArray[np.uint8]: ...
 
@@ -34,10 +34,10 @@ def plain_memory(nbytes: int) -> tuple[NDArray[np.uint8], None]:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where each fixed field lies in a slab of `rows` rows.
+    """The place of each fixed field in a slab of `rows` rows.
 
-    `hoped` are fields whose rows had one shape so far, though nobody promised that: rows that have it again are written here, and
-    others stay beside the slab.
+    `hoped` are fields whose rows have had one shape so far, without a guarantee: rows of that shape are written here, others stay
+    outside the slab.
     """
 
     rows: int
@@ -56,7 +56,7 @@ class Layout:
         return cls(rows, tuple(fields), offset)
 
     def hoping(self, columns: Mapping[str, NDArray[Any]]) -> Layout:
-        """The same with room for rows as those of these columns."""
+        """The same, with room for rows of these columns' shapes."""
         fields, offset = list(self.fields), self.nbytes
         for name, column in columns.items():
             fields.append((name, column.dtype.str, (self.rows, *column.shape[1:]), offset))
@@ -94,7 +94,7 @@ class Slab:
         return dict(self.arrays)
 
     def view_of(self, column: Any) -> SlabView | None:
-        """What describes an array that lies in this slab; None: it does not."""
+        """The description of an array in this slab; None if it is elsewhere."""
         if not isinstance(column, np.ndarray) or not np.may_share_memory(column, self.memory):
             return None
         offset = column.ctypes.data - self.memory.ctypes.data
@@ -111,7 +111,7 @@ def _slab_at(layout: Layout, address: Openable) -> Slab:
 
 
 class Returned(weakref.ref["Lease"]):
-    """A lease's way to its end: what is put back into the pool then, with the slab."""
+    """A reference to a lease, which is put back into the pool, with the slab, when the lease ends."""
 
     __slots__ = ("slab",)
     slab: Slab
@@ -121,11 +121,11 @@ class Lease:
     """A slab in the user's hands.
 
     Every array handed out is a view whose base is this object, so it lives until the last of them is dropped, whatever the user
-    did with them (slices, torch tensors, other threads). Then the slab goes back to its pool; if the pool is gone, or the garbage
+    did with them (slices, torch tensors, other threads). Then the slab returns to its pool; if the pool is gone, or the garbage
     collector had to find this, the memory is simply freed.
 
-    No line of Python runs at that end, which comes once for each batch: Python drops a Ctrl-C that meets a finalizer, and the
-    training loop would go on. So the callback of the reference is the `append` of the pool's deque itself.
+    No Python code runs at that moment, which comes once per batch: Python loses a Ctrl-C that arrives during a finalizer, and the
+    training loop would continue. So the callback of the reference is the `append` of the pool's deque itself.
     """
 
     __slots__ = ("__array_interface__", "__weakref__", "_returned")
@@ -150,7 +150,7 @@ class Lease:
         return column
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return self._returned.slab.__reduce__()  # whoever gets it elsewhere has the slab, and not the lease
+        return self._returned.slab.__reduce__()  # another process gets the slab, not the lease
 
 
 class SlabPool:
@@ -159,19 +159,19 @@ class SlabPool:
     def __init__(self, layout: Layout, keep: int, allocate: Allocate = plain_memory) -> None:
         self.layout = layout
         self._allocate, self._kind = allocate, 0
-        self._free: deque[Returned] = deque(maxlen=keep)  # a full deque lets the oldest go
-        self._earlier: deque[Returned] = deque()  # where leases of before go back to
+        self._free: deque[Returned] = deque(maxlen=keep)  # a full deque drops the oldest
+        self._earlier: deque[Returned] = deque()  # where earlier leases return to
         self.give = self._free.append
 
     def keep(self, slabs: int) -> None:
-        """Keep at least so many that nobody uses."""
+        """Keep at least `slabs` free slabs."""
         if self._free.maxlen is not None and slabs > self._free.maxlen:
             self._earlier, self._free = self._free, deque(self._free, max(slabs, 2 * self._free.maxlen))
             self._earlier.clear()
             self.give = self._free.append
 
     def start_over(self, layout: Layout | None = None) -> None:
-        """Use no slab again that there is now, leased ones included: new ones are of another kind, or have another layout."""
+        """Reuse none of the present slabs, including leased ones: new ones are of another kind, or have another layout."""
         self.layout = layout or self.layout
         self._kind += 1
         self._free.clear()
@@ -184,12 +184,12 @@ class SlabPool:
             slab = self._free.pop().slab  # the last one back is the warmest in cache
             while slab.kind != self._kind:
                 slab = self._free.pop().slab
-        except (IndexError, AttributeError):  # none is there; or one whose lease was interrupted before it began
+        except (IndexError, AttributeError):  # there is none; or one whose lease was interrupted before it began
             slab = None
-        # Not where that error is handled: what goes wrong here, or interrupts it, would be shown as a consequence of it.
+        # Outside the handler: otherwise an error or interrupt here would be shown as a consequence of the one above.
         try:
             return slab or Slab(self.layout, *self._allocate(self.layout.nbytes + _ALIGN), self._kind)
-        except (MemoryError, ValueError) as error:  # the latter, of NumPy, where no computer could have as much
+        except (MemoryError, ValueError) as error:  # NumPy raises ValueError for sizes that no computer has
             rows, nbytes = counted(self.layout.rows, "sample"), show_bytes(self.layout.nbytes)
             raise BatchError(
                 f"there is not enough memory for another batch ({rows}, {nbytes}); use a smaller batch, or make fewer batches "

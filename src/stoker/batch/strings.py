@@ -1,4 +1,4 @@
-"""The byte strings of a batch, without a copy of each: they lie where they were read to."""
+"""The byte strings of a batch, without copies: they stay where they were read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values as torch tensors, over the same memory where torch can have it so."""
+"""Values as torch tensors, sharing memory where torch can."""
 
 from __future__ import annotations
 

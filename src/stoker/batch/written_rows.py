@@ -1,6 +1,6 @@
-"""What a task says when it is done: the rows it wrote, what they cost, and which samples it left out.
+"""What a finished task reports: the rows it wrote, what they cost, and which samples it left out.
 
-Plain values, which nobody changes. They are not frozen, because one is made for every task, and that would take it five times as
+These are plain values that nobody changes. They are not frozen, because one is made per task, and that would take five times as
 long.
 """
 

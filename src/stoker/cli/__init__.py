@@ -1,1 +1,1 @@
-"""The command: `main.py` knows the commands, one file each. Text is made here and nowhere else in the library."""
+"""The command: `main.py` lists the commands, one file each. Text is made here and nowhere else in the library."""

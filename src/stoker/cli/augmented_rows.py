@@ -1,4 +1,4 @@
-"""One picture many times over, as an augmentation makes it: by a pipeline of the user's, or by the usual recipe."""
+"""One picture many times, as an augmentation makes it: by a user's pipeline, or by the usual recipe."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Class names beside shards: a JSON list, label i being entry i, as `stoker pack` writes it and `stoker show` finds it."""
+"""Class names next to shards: a JSON list, in which label i is entry i, as `stoker pack` writes it and `stoker show` finds it."""
 
 from __future__ import annotations
 

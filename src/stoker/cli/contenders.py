@@ -1,4 +1,4 @@
-"""Loaders that `stoker bench` measures, by turns."""
+"""The loaders that `stoker bench` measures in turn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a data set is like, from a part of it: sizes of pictures, labels, and what its other fields hold. Nothing is decoded."""
+"""Surveys a data set from a part of it: sizes of pictures, labels, and contents of its other fields. Nothing is decoded."""
 
 from __future__ import annotations
 

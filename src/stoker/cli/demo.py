@@ -1,4 +1,4 @@
-"""`stoker demo`: a data set, a pipeline, a training, a resume and a verdict, in one command."""
+"""`stoker demo`: a data set, a pipeline, a training run, a resume and a verdict, in one command."""
 
 from __future__ import annotations
 

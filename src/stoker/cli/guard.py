@@ -1,4 +1,4 @@
-"""What an error means for the exit status, in one place for all commands."""
+"""Maps errors to exit statuses, in one place for all commands."""
 
 from __future__ import annotations
 

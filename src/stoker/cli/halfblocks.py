@@ -1,4 +1,4 @@
-"""Pictures in a terminal: two pixels a character, one above the other, as the colours of half a block and of its ground."""
+"""Pictures in a terminal: two pixels per character, one above the other, as foreground and background of a half block."""
 
 from __future__ import annotations
 

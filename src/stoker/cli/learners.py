@@ -1,4 +1,4 @@
-"""The demo's models: a small convolutional network with PyTorch, or a perceptron in NumPy where that is not installed."""
+"""The demo's models: a small convolutional network with PyTorch, or a perceptron in NumPy if that is not installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`stoker map`: a Python function over every sample of many shards, in processes, a shard at a time."""
+"""`stoker map`: a Python function over every sample of many shards, in processes, one shard at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker process of `stoker map` does: makes one shard of another, again and again."""
+"""A worker process of `stoker map`: makes one shard from another, again and again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`stoker pack`: any source to shards, in parallel, and again where it was stopped."""
+"""`stoker pack`: any source to shards, in parallel; resumes where it stopped."""
 
 from __future__ import annotations
 

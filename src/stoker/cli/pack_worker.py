@@ -1,4 +1,4 @@
-"""What a worker of `stoker pack --on ray` does: writes one shard after another."""
+"""A worker of `stoker pack --on ray`: writes one shard after another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far a command is: one line in a terminal, drawn again and again; lines elsewhere if asked for; on standard error."""
+"""The progress of a command on standard error: one line in a terminal, redrawn; plain lines elsewhere, if requested."""
 
 from __future__ import annotations
 

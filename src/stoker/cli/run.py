@@ -1,4 +1,4 @@
-"""`stoker run`: iterate a pipeline, and say how fast it is and why."""
+"""`stoker run`: iterates a pipeline, and reports how fast it is and why."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The boxes of a stored sample, wherever it has them: in a field of that name, or in four fields, as TFRecords do."""
+"""The boxes of a stored sample: in a field of that name, or in four fields, as in TFRecords."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Some samples of a source to look at: from all over it, or, where it comes in sequence, its first ones."""
+"""Chooses some samples of a source to show: from all over it, or, if it comes in sequence, its first ones."""
 
 from __future__ import annotations
 

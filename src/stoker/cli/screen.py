@@ -1,4 +1,4 @@
-"""What commands share in talking to people and programs: results on standard output, progress on standard error."""
+"""How commands talk to people and programs: results on standard output, progress on standard error."""
 
 from __future__ import annotations
 

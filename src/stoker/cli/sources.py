@@ -1,4 +1,4 @@
-"""A SOURCE on the command line: what kind it is, found by looking; by its name first, then by its first bytes."""
+"""A SOURCE on the command line: its kind is recognised by its name first, then by its first bytes."""
 
 from __future__ import annotations
 

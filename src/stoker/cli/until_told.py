@@ -1,4 +1,4 @@
-"""Run something until a signal says that it is to end."""
+"""Runs something until a signal ends it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`--watch`: a run shown while it goes on, in the terminal and in a browser."""
+"""`--watch`: shows a run while it goes on, in the terminal and in a browser."""
 
 from __future__ import annotations
 

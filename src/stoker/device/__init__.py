@@ -1,4 +1,4 @@
-"""Hand-over: batches as arrays of NumPy, torch, JAX, TensorFlow, or for anybody's `from_dlpack`, in host or device memory."""
+"""Hand-over: batches as arrays of NumPy, torch, JAX, TensorFlow, or for any `from_dlpack`, in host or device memory."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """The CUDA driver by ctypes: modules, launches, copies and events on streams of the lowest priority, in the context torch uses.
 
-Every call's status is checked in one place, and an error has the driver's own name for it and what to do. Memory is not made
-here: whoever hands batches over makes it (`torch_output.py`).
+Every call's status is checked in one place; an error has the driver's own name for it and says what to do. Memory is not
+allocated here, but by the hand-over (`torch_output.py`).
 
-Calls that only queue something keep the interpreter lock: getting it back would take longer than they do. Those that wait, or
-queue hundreds of things, let it go.
+Calls that only queue something keep the GIL: getting it back would take longer than the call. Calls that wait, or queue
+hundreds of things, release it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Whether a GPU gives the CPU's pixels: made-up pictures are decoded by both, before any of a user's.
+"""Checks that a GPU gives the CPU's pixels: both decode a few made-up pictures before any of the user's.
 
-Kernels are compiled for whatever GPU there is, by whatever compiler is there. That nothing depends on where a picture is decoded
-is a promise, so each process looks first; it takes some hundredths of a second.
+Kernels are compiled for whatever GPU is present, by whatever compiler is present. Where a picture is decoded must not change
+it, so each process checks first; it takes some hundredths of a second.
 """
 
 from __future__ import annotations

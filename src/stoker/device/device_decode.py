@@ -1,11 +1,11 @@
 """Pictures of a batch decoded on a device: what each worker has for it, and what it does in a task.
 
 A task renders its rows as always, in one native call; but what the device takes is only put into a *load*: a descriptor, places
-to begin, and the bytes of the file, in pinned memory. Then the load is copied, kernels decode it into the batch's memory on the
-device, and the worker waits, without a core, while it is another's turn. A picture that the device finds fault with is rendered
-here, so that its error, if it has one, is the one it always has. Where effects follow the crop (colours, warps, policies), crops
-come back and are finished here. Pictures made here are copied to their places on the device, and then the task ends like any
-other. So who decodes a picture changes no byte of a batch.
+to start, and the bytes of the file, in pinned memory. Then the load is copied, kernels decode it into the batch's memory on the
+device, and the worker waits, without a core, while another has its turn. A picture that the device rejects is rendered here, so
+that its error, if it has one, is always the same. If effects follow the crop (colours, warps, policies), crops come back and
+are finished here. Pictures made here are copied to their places on the device, and then the task ends like any other. So where
+a picture is decoded does not change a byte of the batch.
 """
 
 from __future__ import annotations

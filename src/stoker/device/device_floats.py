@@ -1,4 +1,4 @@
-"""Floats that a device makes: pixels of a batch are copied to it as bytes, and one kernel gives the values that the CPU would."""
+"""Floats made by a device: the pixels of a batch are copied as bytes, and one kernel computes the values that the CPU would."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The seam a framework fills: what memory slabs are made of, and how a batch is handed over."""
+"""The seam a framework fills: which memory slabs use, and how a batch is handed over."""
 
 from __future__ import annotations
 

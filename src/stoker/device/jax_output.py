@@ -1,4 +1,4 @@
-"""JAX: arrays on a device or shared out over several, put there while the training works on the batch before."""
+"""JAX: arrays on one device or sharded over several, put there while the training works on the previous batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A loader as Keras wants data: a `keras.utils.PyDataset`, for every backend."""
+"""A loader as Keras expects data: a `keras.utils.PyDataset`, for every backend."""
 
 from __future__ import annotations
 

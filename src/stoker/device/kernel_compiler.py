@@ -1,8 +1,8 @@
-"""CUDA source to machine code, by NVRTC, which comes with torch's CUDA wheels; and a cache of that on disk.
+"""Compiles CUDA source by NVRTC, which comes with torch's CUDA wheels, and caches the machine code on disk.
 
-An entry of the cache is found by the SHA-256 of all that it depends on (source, options, architecture, compiler), and begins with
-the SHA-256 of the rest of it: what is cut, damaged or of another version is made again. Where the folder cannot be written to,
-kernels are compiled for each process.
+A cache entry is found by the SHA-256 of everything it depends on (source, options, architecture, compiler), and begins with the
+SHA-256 of the rest of it: an entry that is truncated, damaged or of another version is made again. If the folder cannot be
+written to, each process compiles its kernels.
 """
 
 from __future__ import annotations

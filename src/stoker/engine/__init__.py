@@ -1,1 +1,1 @@
-"""All concurrency lives here and nowhere else: a scheduler without I/O, and the executors it drives."""
+"""All concurrency is here and nowhere else: a scheduler without I/O, and the executors it drives."""

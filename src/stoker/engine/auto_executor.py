@@ -1,11 +1,11 @@
-"""The auto executor: threads, until somebody who measures says that other workers would do more.
+"""The auto executor: threads, until measurements suggest that other workers would do more.
 
-It is made of others, and whole tasks go to one of them. Its threads stay as they are: more are added where tasks wait. Processes
-are started beside them, in the background, and used when they are ready; then new units begin there, and those that have begun
-end where they are. When all of these are done the processes that nobody uses any more are closed.
+It is made of other executors, and each whole task goes to one of them. Its threads stay as they are, and more are added if tasks
+wait. Processes start in the background and are used once they are ready: new units start there, and units that have started
+finish where they are. When these are done, processes that are no longer used are closed.
 
-Nothing is decided here: `AutoPolicy` does, and whoever owns both carries its choices over. All methods but `close` are called by
-the consumer's thread.
+Nothing is decided here: `AutoPolicy` decides, and the owner of both carries out its choices. All methods but `close` are called
+by the consumer's thread.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Which executor suits the work, decided from what was measured of it: no clock, no threads, no I/O.
+"""Decides which executor suits the work, from measurements alone: no clock, no threads, no I/O.
 
-Loads go in, one for every half a second or so, and choices come out, so it is tested in microseconds. Three things limit workers
-while the consumer waits: cores, which nothing here can add; the interpreter lock, where Python functions compute, and then other
-interpreters help; and waiting, for a disk, a network or a sleep, and then more threads help. What is chosen is on trial: where
-the rate is not better than before, the work goes back, and the choice is not made again until the load is another one.
+Loads go in, about two per second, and choices come out, so it is tested in microseconds. Three things limit workers while the
+consumer waits: cores, which nothing here can add; the GIL, if Python functions compute, where more interpreters help; and
+waiting (for a disk, a network, a sleep), where more threads help. Each choice is on trial: if the rate is not better than
+before, the work moves back, and the choice is not made again until the load changes.
 
-A consumer that does not wait has what it needs, and then the question is the other one: whether its steps take longer beside
-workers that are busy. If so, others, or fewer, are to do the same work: fast enough, but not faster. That is on trial, too, by
-the consumer's rate; and when it waits again, they all come back.
+If the consumer does not wait, it has what it needs, and the question is whether its steps take longer next to busy workers. If
+so, other or fewer workers do the same work: fast enough, but not faster. That is on trial too, by the consumer's rate; when it
+waits again, all workers come back.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Work that goes on beside the tasks: threads that run one function until they are told to stop."""
+"""Background work next to the tasks: threads that run one function until they are stopped."""
 
 from __future__ import annotations
 

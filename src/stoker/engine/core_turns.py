@@ -1,4 +1,4 @@
-"""Whose turn it is to use a core: so many threads at a time, of those that mostly wait for something else."""
+"""Limits how many threads compute at a time, among threads that mostly wait for something else."""
 
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
-"""The threads of the engine, and what becomes of them when the program ends.
+"""The threads of the engine, and how they end with the program.
 
-How a program must end, and anything else is a bug: Python waits for the threads of the user that are not daemons, and lets them
-finish. Then one `atexit` hook stops every thread of the engine: all are told first, then all are waited for, about a second
-together, and no time at all where they are idle. So native calls have returned before anything they use goes away.
+How a program must end (anything else is a bug): Python waits for the user's threads that are not daemons, and lets them finish.
+Then one `atexit` hook stops every thread of the engine: first all are signalled, then all are waited for, about a second in
+total, and no time at all if they are idle. So native calls have returned before anything they use is freed.
 
-A thread that does not stop (a function of the user's that sleeps, a read from a disk that hangs) is left alone, and must not
-crash the process either. It can: Python halts it where it next wants the interpreter, and never clears its frames, so whatever
-they hold stays in memory. Hence two rules. What a native call uses is held by the frames of the call. And nothing that a thread
-may be using is freed because the process exits, but only by `close` or by garbage collection: a `weakref.finalize` of such a
-thing has ``atexit = False``.
+A thread that does not stop (a user's function that sleeps, a read from a disk that hangs) is left alone, and must not crash the
+process. Python halts it where it next wants the interpreter and never clears its frames, so whatever they hold stays in memory.
+Hence two rules. What a native call uses is held by the frames of the call. And nothing that a thread may be using is freed
+because the process exits, but only by `close` or garbage collection: a `weakref.finalize` of such a thing has ``atexit =
+False``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""One function over many things, several at once: the one way of doing so, whoever does it.
+"""Applies one function to many things, several at a time. All callers that need this use it.
 
-A crew is called as the built-in `map` is, and gives results as that does, in the order of the things. So whoever takes a crew
-takes `map` too, and works without threads then.
+A crew is called like the built-in `map`, and returns results in the order of its arguments. So code that takes a crew also takes
+`map`, and then works without threads.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The seam an executor fills: take groups of tasks, give back their outcomes. What a task is, it does not know.
+"""The seam an executor fills: take groups of tasks, return their outcomes. It does not know what a task does.
 
-What goes through it are values: the work, once for each channel; the content of a task; its result. So a task can run in another
-thread, process or machine, be lost with it, and be run again.
+Only values pass through it: the work, once per channel; the content of a task; its result. So a task can run in another thread,
+process or machine, be lost with it, and run again.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ _Content = TypeVar("_Content", contravariant=True)
 _Result = TypeVar("_Result", covariant=True)
 
 
-#: how much a lost task is to blame: its worker had not begun it, was killed by somebody while at it, or ended by itself. What
-#: adds up to POISON is not run again
+#: how much a lost task is to blame: its worker had not started it, was killed from outside while running it, or ended by itself.
+#: A task whose blame adds up to POISON does not run again
 NOT_BEGUN, KILLED, CRASHED, POISON = 0, 1, 2, 4
 #: how often the same happened
 _TIMES = {1: "", 2: ", twice"}
 
 
 def in_words(causes: Sequence[str]) -> str:
-    """How the workers of a task ended, one after the other."""
+    """How the workers of a task ended, in order."""
     if len({*causes}) > 1:
         how = ", then ".join(causes)
     else:
@@ -46,35 +46,35 @@ class TaskWork(Protocol[_Content, _Result]):
 
 @runtime_checkable
 class RowWork(Protocol):
-    """Work whose results are of rows, which can be left out."""
+    """Work whose results consist of rows, each of which can be omitted."""
 
     def leave_out(self, content: Any, result: Any, refusal: Callable[[Any], str], /) -> Any:
-        """The result of a task without the rows whose values cannot be sent home; raises where there are no rows.
+        """The result of a task without the rows whose values cannot be sent back; raises if it has no rows.
 
-        `refusal` says that of a value, and why; "": it can be sent.
+        `refusal` returns the reason why a value cannot be sent, or "" if it can.
         """
 
 
 @runtime_checkable
 class FarWork(Protocol):
-    """Work whose tasks write to memory of the consumer, and can be done where that is not seen."""
+    """Work whose tasks write to the consumer's memory, but can run in workers that do not share it."""
 
     def written(self, content: Any, /) -> list[NDArray[Any]] | None:
-        """The memory that a task writes to; where a worker has memory of its own, it is copied home from there.
+        """The memory that a task writes to. A worker without access to it writes elsewhere, and the result is copied there.
 
-        None: the task needs what others have written, and is done at home.
+        None: the task needs what others have written, so it runs in the consumer's process.
         """
 
 
 @runtime_checkable
 class WritingWork(Protocol):
-    """Work that may write to the arrays it holds, because they are the user's: each worker has them as its own."""
+    """Work that may write to the arrays it holds, because they are the user's: each worker has its own copy."""
 
     writes: bool
 
 
 class Address(Protocol):
-    """Where memory that `Executor.allocate` gave lies: a value that can be pickled."""
+    """The address of memory from `Executor.allocate`: a value that can be pickled."""
 
     def open(self) -> NDArray[np.uint8]:
         """That memory, as a worker sees it."""
@@ -87,39 +87,39 @@ class Task(Generic[C]):
     unit: int
     number: int
     content: C
-    alone: bool = False  # it is suspected of ending its worker: a worker that may end runs nothing else meanwhile
+    alone: bool = False  # suspected of ending its worker, so its worker runs nothing else in the meantime
 
 
 @dataclass(slots=True)
 class Outcome(Generic[C, R]):
-    """What became of a task: a result, a fault, or that it is lost. Every task has one, whatever happened in the worker."""
+    """The outcome of a task: a result, a fault, or lost. Every task has one, whatever happened in the worker."""
 
     task: Task[C]
     result: R | None = None
     fault: TaskFault | None = None
-    lost: bool = False  # its worker ended before it did: nobody works on it any more
-    blame: int = 0  # of a lost task, how likely it is what ended the worker: NOT_BEGUN, KILLED or CRASHED
+    lost: bool = False  # its worker ended before it was done
+    blame: int = 0  # of a lost task, how likely it ended the worker: NOT_BEGUN, KILLED or CRASHED
     cause: str = ""  # of a lost task, how its worker ended, in words
     start_s: float = 0.0  # monotonic
     stop_s: float = 0.0
     cpu_s: float = 0.0
     worker: int = 0
-    noted: bytes = b""  # of a lost task, the sample it was at, if it said so
+    noted: bytes = b""  # of a lost task, the sample it was working on, if noted
 
 
 class Channel(ABC, Generic[C, R]):
-    """A line to an executor for one kind of work; outcomes come back on the line they left by.
+    """A line to an executor for one kind of work; outcomes come back on the line by which tasks were sent.
 
-    A task is held until it has an outcome or its worker has ended, cancelled or not: what it writes to lives as long.
+    A task is held until it has an outcome or its worker has ended, cancelled or not, so the memory it writes to stays alive.
     """
 
     @abstractmethod
     def submit(self, tasks: list[Task[C]], *, first: bool = False) -> None:
-        """Queue tasks that one worker is to run one after another; with `first`, before all others. Does not block."""
+        """Queue tasks for one worker to run in order; with `first`, before all others. Does not block."""
 
     @abstractmethod
     def collect(self, timeout_s: float) -> list[Outcome[C, R]]:
-        """Outcomes that have arrived; waits for the first, at most `timeout_s`, and gives [] when none came."""
+        """Outcomes that have arrived; waits at most `timeout_s` for the first, and returns [] if none came."""
 
     @abstractmethod
     def cancel(self) -> None:
@@ -128,17 +128,17 @@ class Channel(ABC, Generic[C, R]):
 
 @dataclass(frozen=True, slots=True)
 class RemoteCount:
-    """Threads of this process, remote workers beside them, and the threads of all of those.
+    """Threads of this process (`home`), remote workers, and all of their threads together.
 
-    `away` are the threads that have cores of other machines.
+    `away` are the threads on cores of other machines.
     """
 
     home: int
     workers: int
     threads: int
     away: int
-    shy: bool = False  # this process makes rows only while no worker is there
-    rerun: int = 0  # tasks so far that were given to others because a worker was lost
+    shy: bool = False  # this process makes rows only while no worker is connected
+    rerun: int = 0  # tasks so far that were moved to others because a worker was lost
 
 
 class Executor(ABC):
@@ -146,20 +146,20 @@ class Executor(ABC):
 
     #: how many tasks run at once
     workers: int
-    #: whether work may soon move to other workers: then few tasks are to wait for those it has
+    #: whether work may soon move to other workers: then only few tasks should wait for the present ones
     may_move: bool = False
-    #: whether it has workers that run tasks before their outcomes are asked for; else the thread that asks runs them
+    #: whether its workers run tasks before their outcomes are requested; else the requesting thread runs them
     ahead: bool = True
-    #: whether workers see the memory of this process; else they see what `allocate` gives
+    #: whether workers see the memory of this process; else they see what `allocate` returns
     shares_memory: bool = True
-    #: rows that every task is to have, so that others ask for the very same ones; 0: as many as the work takes time for
+    #: a fixed number of rows per task, so that other trainers request the same tasks; 0: depends on the time the work takes
     task_rows: int = 0
-    #: whether a forked child can go on with it
+    #: whether a forked child can continue to use it
     survives_fork: bool = False
 
     @abstractmethod
     def __init__(self, workers: int, make_scratch: Callable[[], Any], processes: int = 1) -> None:
-        """Start workers, each with a scratch of its own, in so many processes where it has processes."""
+        """Start workers, each with its own scratch, in `processes` processes if it uses processes."""
 
     @property
     def stopped(self) -> bool:
@@ -173,21 +173,21 @@ class Executor(ABC):
 
     @property
     def remote(self) -> RemoteCount | None:
-        """Who works on other machines just now; None: nobody ever does."""
+        """The present workers on other machines; None: this executor never has any."""
         return None
 
     @property
     def ready(self) -> bool:
-        """Whether its workers can begin at once; else they are still being started."""
+        """Whether its workers can begin at once; if not, they are still starting."""
         return True
 
     @property
     def starting(self) -> bool:
-        """Whether some worker is only just starting: until it has, nobody can say that work has come to a halt."""
+        """Whether a worker is still starting: until it has started, the work cannot be considered stalled."""
         return False
 
     def allocate(self, nbytes: int) -> tuple[NDArray[np.uint8], Address | None]:
-        """Memory that its workers can write to, and its address where they need one."""
+        """Memory that its workers can write to, and its address if they need one."""
         return np.empty(nbytes, np.uint8), None
 
     @abstractmethod
@@ -199,10 +199,10 @@ class Executor(ABC):
         """What every worker is doing right now, for a stall report; `describe` names the samples of a task's content."""
 
     def replace_stuck(self, quiet_s: float) -> bool:
-        """End every worker that has been at one task for `quiet_s` seconds, and start others in their places.
+        """End every worker that has been running one task for `quiet_s` seconds, and start others in their places.
 
-        Whether there was one; never where workers cannot be ended. Tasks that were at it for so long come back as lost with
-        CRASHED, all others of such a worker with NOT_BEGUN: it was not because of them.
+        Returns whether there was one; always False if workers cannot be ended. Tasks that ran for so long come back as lost with
+        CRASHED, all others of such a worker with NOT_BEGUN, because they are not to blame.
         """
         return False
 

@@ -1,4 +1,4 @@
-"""Executors by name: a new one is a line here."""
+"""Executors by name; a new one is one line here."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The driver: keeps a scheduler and an executor's channel moving, and hands over units in order.
+"""The driver: keeps a scheduler and an executor's channel moving, and delivers units in order.
 
-It runs in the consumer's thread, inside `take()`. While the consumer is away the workers have a full window of tasks, which is
-all the prefetching there may be; so no thread of its own is needed, and no lock.
+It runs in the consumer's thread, inside `take()`. While the consumer is away, the workers have a full window of tasks, which is
+all the prefetching that is allowed; so it needs no thread of its own and no lock.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _log = logging.getLogger("stoker")
 _NO_MEMORY = "there is not enough memory to put the next samples together; use a smaller batch, or loader(memory='500MB')"
 
 
-#: a worker is stuck that has been at one task for this share of the time in which none has finished: it began a little later
+#: a worker is stuck if it has been on one task for this share of the time in which none has finished: it began a little later
 _STUCK = 0.9
-#: tasks that take long, and that one worker gets at a time
+#: how many slow tasks one worker gets at a time
 _LANE_TASKS = 4
 
 
@@ -39,17 +39,17 @@ R = TypeVar("R")
 
 
 class Unit(ABC, Generic[C, R]):
-    """Something to be made by tasks and handed over whole. It stays here: tasks have contents, and give results."""
+    """Something made by tasks and delivered as a whole. It stays with the consumer: tasks only have contents and results."""
 
-    #: bytes it occupies, as far as known beforehand
+    #: bytes it occupies, as far as known in advance
     nbytes: int = 0
-    #: whether a finishing task is to run when the others are done
+    #: whether a finishing task must run when the others are done
     finish: bool = False
     #: how many rows of work it is
     rows: int = 0
     #: whether something went wrong: then it needs no finish
     failed: bool = False
-    #: the numbers of tasks that are known to take long, and begin before others; known when it is split
+    #: the numbers of tasks that are known to be slow, and start before others; known when it is split
     early: Collection[int] = ()
 
     @abstractmethod
@@ -65,17 +65,17 @@ class Unit(ABC, Generic[C, R]):
         """Take in a task's outcome; returns the bytes it added. A task may be done again, and then counts once."""
 
     def lost(self, outcome: Outcome[C, R]) -> None:
-        """Note that a worker ended in the middle of a task, which is going to be done again."""
+        """Note that a worker ended in the middle of a task, which will run again."""
 
     def pieces(self, content: C) -> list[C]:
-        """The same work in a few pieces, in the order of its rows; none where it cannot be cut."""
+        """The same work in a few pieces, in the order of its rows; none if it cannot be cut."""
         return []
 
     @abstractmethod
     def give_up(self, content: C | None, causes: Sequence[str]) -> int:
-        """Do without a task, or with None without the finishing task, or fail; returns the bytes that added.
+        """Continue without a task (None: the finishing task), or fail; returns the bytes that this added.
 
-        Workers ended in the middle of it; how, `causes` say: "was killed by signal 11 (SIGSEGV)".
+        Workers ended while they ran it; `causes` say how: "was killed by signal 11 (SIGSEGV)".
         """
 
 
@@ -87,44 +87,44 @@ class Supply(ABC, Generic[U]):
 
     @abstractmethod
     def poll(self, block: bool) -> U | None:
-        """The next unit; None when it would have to wait and may not. Raises Exhausted at the end."""
+        """The next unit; None if it would have to wait and `block` is False. Raises Exhausted at the end."""
 
 
 class EarlyTasks(Protocol):
-    """What a feed has to know about tasks that are begun early because they take long."""
+    """What a feed needs to know about slow tasks, which start early."""
 
     def lanes(self, workers: int) -> int:
-        """How many of so many workers may be at them at a time."""
+        """How many of `workers` workers may run them at a time."""
 
     def units(self, rows: int, workers: int) -> int:
-        """How many units of so many rows are to be under way for them."""
+        """How many units of `rows` rows should be in flight for them."""
 
     def due(self, rows: int, workers: int) -> int:
-        """In how many of these, the oldest, they are begun in any case."""
+        """In how many of the oldest units they start in any case."""
 
 
 class Pace:
     """How much work goes into a task, learned from the tasks done so far. Results never depend on it.
 
-    A task should last so long that handing it over, and the Python around its native calls, cost little; with sixteen workers
-    that Python competes for one interpreter lock. It should be short enough that all workers have something to do. Its length is
-    measured in time on a core: a task that waits for the lock looks slow, and cutting tasks smaller for it would make the waiting
-    worse (seen on sixteen cores: a quarter of the rate). A function that sleeps or waits for a network uses no core at all, so
-    there is a bound on time by the clock too: a batch of a hundred downloads is not one task.
+    A task should be long enough for its hand-over, and the Python around its native calls, to cost little: with sixteen workers
+    that Python competes for one GIL. It should be short enough that all workers have something to do. Its length is measured in
+    CPU time, because a task that waits for the GIL looks slow, and smaller tasks would make the waiting worse (measured on
+    sixteen cores: a quarter of the rate). A function that sleeps or waits for a network uses no CPU time, so wall time is
+    limited too: a batch of a hundred downloads is not one task.
     """
 
     TASK_S = 0.024
-    LEAST_S = 0.004  # however many workers there are: small images on sixteen came half as fast as on four without it
-    MOST_S = 0.5  # by the clock
+    LEAST_S = 0.004  # whatever the number of workers: without it, small images were half as fast on sixteen workers as on four
+    MOST_S = 0.5  # of wall time
     GROUP_S = 0.004  # small tasks are handed out together up to this
     MOST_TASKS = 64  # in one group
-    MOST_FIRST = 1024  # tasks of a unit before anything is learned: of a batch of a million rows there would be very many
-    MOST_TIMES = 4  # as long as usual that a task counts for
-    MOVING_S = 0.5  # of work in flight, by the clock, while it may soon move to other workers
+    MOST_FIRST = 1024  # tasks of a unit before anything is learned: a batch of a million rows would have very many
+    MOST_TIMES = 4  # a task counts as at most this many times as long as usual
+    MOVING_S = 0.5  # of work in flight, in wall time, while it may soon move to other workers
 
     def __init__(self, workers: int, window: int, rows: int = 8) -> None:
         self.workers, self.window = workers, window
-        self.even = False  # units are to come evenly: all workers share one, as far as it is enough for them
+        self.even = False  # units should come evenly: all workers share one, if it is large enough
         self._row_s: float | None = None
         self._row_wall_s = 0.0
         self._first_rows = rows
@@ -142,7 +142,7 @@ class Pace:
         if self._row_s is None:
             return max(1, min(max(self._first_rows, unit_rows // self.MOST_FIRST), -(-unit_rows // self.workers)))
         rows = int(self.TASK_S / self._row_s)
-        # Two tasks a worker in every full window: then nobody waits for work while others have too much of it.
+        # Two tasks per worker in every full window: then no worker waits for work while others have too much of it.
         rows = max(1, min(rows, self.window * unit_rows // (2 * self.workers)), int(self.LEAST_S / self._row_s))
         if self.even:
             rows = min(rows, max(1, -(-unit_rows // self.workers), int(self.LEAST_S / max(self._row_s, self._row_wall_s))))
@@ -156,7 +156,7 @@ class Pace:
         return self._first_rows if self._row_s is None else max(1, int(self.GROUP_S / self._row_s))
 
     def units_to_move(self, unit_rows: int) -> int:
-        """Units that are enough for the workers there are, while others may soon take over: what has begun is not moved."""
+        """Units that are enough for the present workers while others may soon take over: tasks that have started do not move."""
         return int(self.workers * self.MOVING_S / max(self._row_wall_s, 1e-9) / max(1, unit_rows))
 
     def burst(self, unit_rows: int, window: int) -> int:
@@ -168,7 +168,7 @@ class Pace:
 
 
 class Feed(Generic[U, C, R]):
-    """Units from a supply, made by an executor, handed over in order."""
+    """Units from a supply, made by an executor, delivered in order."""
 
     def __init__(
         self,
@@ -184,18 +184,18 @@ class Feed(Generic[U, C, R]):
         resized: Callable[[int], Window] | None = None,
         early: EarlyTasks | None = None,
     ) -> None:
-        self._describe = describe  # which samples a task's content is, whoever's task it is
+        self._describe = describe  # names the samples of a task's content, whichever feed it belongs to
         self._supply, self._channel, self._executor = supply, channel, executor
         self._schedule = Schedule(window, budget)
         self._pace = Pace(executor.workers, window.most)
         self._watchdog_s = watchdog_s
         self._resized = resized  # the window for another number of workers
-        self._first = first  # its tasks go before those of other feeds, because it takes what these give
+        self._first = first  # its tasks go before those of other feeds, because it consumes their results
         self._early_tasks = early
-        self._early: deque[Task[C]] = deque()  # that wait for their turn to be early
-        self._waits = False  # the consumer did when it last asked
-        self._lanes: set[tuple[int, int]] = set()  # groups of these that are under way: the last task of each
-        self._resume_at: int | None = None  # no unit is begun until so few are ready; None: as there is room
+        self._early: deque[Task[C]] = deque()  # early tasks that wait for their turn
+        self._waits = False  # whether the consumer had to wait when it last asked
+        self._lanes: set[tuple[int, int]] = set()  # groups of early tasks in flight: the last task of each
+        self._resume_at: int | None = None  # no unit starts until only so many are ready; None: whenever there is room
         self._units: dict[int, U] = {}
         self._ready: list[int] = []  # emitted, not yet taken; oldest first
         self._contents: dict[int, list[C]] = {}
@@ -206,7 +206,7 @@ class Feed(Generic[U, C, R]):
         self._usual_bytes = self._usual_rows = 0
 
     def take(self, block: bool = True, timeout_s: float = math.inf) -> U | None:
-        """The next unit; None when it is not complete, and `block` is False or the time is over. Raises Exhausted at the end."""
+        """The next unit; None if it is not complete and `block` is False or the time is over. Raises Exhausted at the end."""
         quiet_since, waited = time.monotonic(), False
         deadline = quiet_since + timeout_s
         while True:
@@ -218,7 +218,7 @@ class Feed(Generic[U, C, R]):
                 self._awaits |= TURNS.wait()
             self._fill(block=waits)
             if waits:
-                quiet_since = time.monotonic()  # what the supply waits for is the supply's to watch
+                quiet_since = time.monotonic()  # the supply has its own deadline for what it waits for
             if self._ready:
                 self._waits = waited
                 return self._hand_over(self._ready.pop(0))
@@ -243,16 +243,16 @@ class Feed(Generic[U, C, R]):
 
     @property
     def occupancy(self) -> tuple[int, int, int, int]:
-        """Units that are complete, all of them, their bytes, and how many bytes they may take."""
+        """Complete units, units in flight, their bytes, and the limit on these bytes."""
         schedule = self._schedule
         return len(self._ready), schedule.in_flight, schedule.nbytes, schedule.budget
 
     def pause(self) -> None:
-        """Begin no further unit until most of those that are ready have been taken."""
+        """Start no further unit until most of the ready ones have been taken."""
         self._resume_at = max(1, len(self._ready) // 3)
 
     def close(self) -> None:
-        """Drop everything in flight; a `take()` that waits in another thread ends."""
+        """Drop everything in flight, and end a `take()` that waits in another thread."""
         self._closed = True
         self._channel.cancel()
 
@@ -264,7 +264,7 @@ class Feed(Generic[U, C, R]):
         return self._units.pop(number)
 
     def _fill(self, block: bool) -> None:
-        """Offer units while there is room. Small ones are offered in bursts, so that a group of tasks is worth its hand-over."""
+        """Offer units while there is room. Small ones are offered in bursts, so that a group of tasks is worth submitting."""
         if self._resume_at is not None:
             if len(self._ready) > self._resume_at:
                 return
@@ -292,7 +292,7 @@ class Feed(Generic[U, C, R]):
                 self._ended, self._failure = True, BatchError(_NO_MEMORY)
                 self._failure.__cause__ = error
                 break
-            except Exception as error:  # noqa: BLE001  raised in its place: when all units before it have been taken
+            except Exception as error:  # noqa: BLE001  raised later, when all units before it have been taken
                 self._ended, self._failure = True, error
                 break
             if unit is None:
@@ -322,12 +322,12 @@ class Feed(Generic[U, C, R]):
         rows = self._executor.task_rows
         if not rows:
             return self._pace.task_rows(unit_rows)
-        # Others ask for the same tasks, so nothing that was measured here counts. Two tasks a worker, as `Pace` has it.
+        # Other trainers request the same tasks, so local measurements must not matter. Two tasks per worker, as in `Pace`.
         most = self._schedule.window.least * unit_rows // (2 * self._executor.workers)
         return 1 << (max(1, min(rows, most)).bit_length() - 1)
 
     def _collect(self, timeout_s: float) -> bool:
-        """Take in outcomes; whether there were any."""
+        """Handle outcomes; returns whether there were any."""
         outcomes = self._channel.collect(timeout_s)
         if not outcomes:
             return False
@@ -349,14 +349,14 @@ class Feed(Generic[U, C, R]):
                 self._pace.learn(outcome.cpu_s, outcome.stop_s - outcome.start_s, rows)
             commands += self._schedule.handle(Finished(task.unit, task.number, unit.failed, added))
         if again:
-            self._run(again, first=True)  # somebody waits for what was lost
+            self._run(again, first=True)  # later units wait for what was lost
         self._run(commands)
         if self._early:
             self._begin_early()
         return True
 
     def _lose(self, outcome: Outcome[C, R]) -> list[Command]:
-        """Have a lost task run again, in pieces where it may be what ended its worker; or have its unit do without."""
+        """Run a lost task again, in pieces if it may have ended its worker; or let its unit continue without it."""
         task, unit = outcome.task, self._units[outcome.task.unit]
         self._lanes.discard((task.unit, task.number))
         pieces = unit.pieces(task.content) if outcome.blame and task.number != FINISH else []
@@ -376,7 +376,7 @@ class Feed(Generic[U, C, R]):
         first = first or self._first
         group: list[Task[C]] = []
         rows = 0
-        # Enough rows to be worth a hand-over, but never so many that one worker gets what several could share.
+        # Enough rows to be worth submitting, but never so many that one worker gets what several could share.
         runs = [type(command) for command in commands].count(Run)
         most = 1 if self._executor.task_rows else max(1, -(-runs // self._executor.workers))
         enough = self._pace.group_rows()
@@ -387,7 +387,7 @@ class Feed(Generic[U, C, R]):
             unit = self._units[command.unit]
             contents = self._contents[command.unit]
             if command.task == FINISH or isinstance(command, RunAlone):
-                # Before all look-ahead work: this unit is the oldest that is not finished, or nearly so.
+                # Before all look-ahead work: this unit is the oldest unfinished one, or nearly so.
                 content = unit.finisher() if command.task == FINISH else contents[command.task]
                 self._channel.submit([Task(command.unit, command.task, content, isinstance(command, RunAlone))], first=True)
                 continue
@@ -405,14 +405,14 @@ class Feed(Generic[U, C, R]):
             self._channel.submit(group, first=first)
 
     def _begin_early(self) -> None:
-        """Begin tasks that take long: a few at a time, and all of those that are due."""
-        assert self._early_tasks is not None  # who makes such tasks says how many may run
+        """Start slow tasks: a few at a time, and all that are due."""
+        assert self._early_tasks is not None  # a supply with such tasks also says how many may run
         early, workers = self._early, self._executor.workers
         lanes = self._early_tasks.lanes(workers)
         due = next(iter(self._units)) + max(1, self._early_tasks.due(self._usual_rows, workers))
         while early and (len(self._lanes) < lanes or early[0].unit <= due):
-            # While the consumer is away nobody begins another, so each lane gets some. Where it waits they go one by one, because
-            # outcomes of a group come together.
+            # While the consumer is away nothing starts another, so each lane gets several. If it waits, they go one by one,
+            # because the outcomes of a group arrive together.
             free = lanes - len(self._lanes)
             count = min(_LANE_TASKS, -(-len(early) // free)) if free > 0 and not self._waits else 1
             group = [early.popleft() for _ in range(count)]
@@ -420,7 +420,7 @@ class Feed(Generic[U, C, R]):
             self._channel.submit(group, first=True)
 
     def _stalled(self) -> None:
-        """Have workers replaced that are stuck, or raise where nobody can do that."""
+        """Replace stuck workers, or raise if the executor cannot."""
         report = self._stall_report()
         if not self._executor.replace_stuck(_STUCK * self._watchdog_s):
             raise StallError(report)

@@ -1,8 +1,8 @@
-"""What crosses between this process and the workers it started, as bytes: the one place with pickle and cloudpickle.
+"""What passes between this process and the workers it started, as bytes: the one place with pickle and cloudpickle.
 
 Only these processes, which are one program and trust each other, use it: nothing read from data, a saved state or a network gets
-here. Functions go by cloudpickle, so lambdas, closures, and functions of a script or a notebook work; functions of modules go by
-name. Memory of large arrays does not become part of the bytes: it goes beside them (protocol 5).
+here. Functions travel by cloudpickle, so lambdas, closures, and functions of a script or notebook work; functions of modules
+travel by name. The memory of large arrays is not copied into the bytes but sent next to them (pickle protocol 5).
 """
 
 from __future__ import annotations

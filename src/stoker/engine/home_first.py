@@ -1,7 +1,7 @@
-"""Worker processes, and until they are ready the thread that asks: nothing has to wait for an interpreter and its imports.
+"""Worker processes, and until they are ready the calling thread, so that nothing waits for an interpreter and its imports.
 
-What runs here is the work as a worker has it, a copy: the work itself stays as it is, whoever does it. When workers are ready,
-they say themselves: each is sent a task of nothing (its content is None), which it can answer when it has the work.
+What runs here is a copy of the work, as a worker has it; the original is not changed by running. Workers report when they are
+ready: each is sent an empty task (its content is None), which it can answer once it has the work.
 """
 
 from __future__ import annotations

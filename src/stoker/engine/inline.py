@@ -1,4 +1,4 @@
-"""The inline executor: no threads, tasks run when their outcome is asked for. Slow, simple, and the oracle for the others."""
+"""The inline executor: no threads; tasks run when their outcome is requested. Slow, simple, and the oracle for the others."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Cleans up after a command that was killed: ends what it had started and removes its folder.
+"""Cleans up after a command that was killed: ends what it started and removes its folder.
 
-Run as a program of its own, with the folder as its argument. Lines on its standard input, ``+123`` and ``-123``, say which
-process groups live. When that input ends, the command has ended, however it did: whatever it left is killed and removed.
-Nothing of Stoker is imported here, so that it starts at once and cannot fail with it.
+Runs as a separate program, with the folder as its argument. Lines on its standard input, ``+123`` and ``-123``, say which process
+groups are alive. When that input ends, the command has ended, for whatever reason: what it left is killed and removed. Nothing of
+Stoker is imported here, so it starts at once and cannot fail with Stoker.
 """
 
 from __future__ import annotations

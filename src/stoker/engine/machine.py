@@ -1,4 +1,4 @@
-"""What this process may take of the machine: cores, memory, descriptors, processes; as limits and containers say."""
+"""What this process may use of the machine: cores, memory, descriptors, processes, within the limits of system and container."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A work as others get it: bytes, and memory beside them that is shared until somebody writes to it."""
+"""A work as workers receive it: bytes, and memory next to them that is shared until somebody writes to it."""
 
 from __future__ import annotations
 

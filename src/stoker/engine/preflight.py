@@ -1,4 +1,4 @@
-"""A look at the machine before worker processes are started: what cannot work is refused now, the rest is said in one line."""
+"""Checks the machine before worker processes start: what cannot work is refused now, other problems are reported in one line."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""The process executor: worker processes of some threads each, which may die. Nothing is lost with them.
+"""The process executor: worker processes with a few threads each, which may die without losing anything.
 
-Many processes are for functions that hold the interpreter's lock; one with many threads, a feeder, leaves the interpreter of the
-training loop alone. Workers are fresh interpreters: nothing is forked, so threads and locks of this process do not matter, and a
-script needs no ``if __name__ == "__main__"``.
+Many processes are for functions that hold the GIL; one process with many threads, a feeder, keeps the GIL of the training loop
+free. Workers are fresh interpreters: nothing is forked, so threads and locks of this process do not matter, and a script needs no
+``if __name__ == "__main__"``.
 
-There is no thread of ours in this process. Whoever submits sends, and whoever collects receives and looks after the workers. Any
-end of a worker is a death, whatever its exit code: it is replaced at once, and its tasks come back as lost, to run again. How it
-died, and whether it had begun a task, says how much that task is to blame.
+It starts no thread in this process. The submitting thread sends; the collecting thread receives and supervises the workers. Any
+end of a worker is a death, whatever its exit code: the worker is replaced at once, and its tasks come back as lost, to run again.
+How it died, and whether it had started a task, determines how much that task is to blame.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The line between this process and one worker: frames over a socket, arrays beside them in shared memory.
+"""The line between this process and one worker: frames over a socket, with arrays next to them in shared memory.
 
-A frame is a kind, places in memory files, and a body. A process that dies in the middle of one leaves an end of the stream and no
-whole frame: nothing half-written is ever taken for whole, and no lock is shared with a process that can die.
+A frame is a kind, places in memory files, and a body. If a process dies in the middle of a frame, the stream ends without a whole
+frame: nothing half-written is ever accepted, and no lock is shared with a process that can die.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A worker process, seen from within: runs tasks in its threads until its line ends.
+"""A worker process, from the inside: runs tasks in its threads until its line ends.
 
-Ctrl-C and SIGTERM are for the process that started it to decide on. It ends with that process, however that ends: the kernel
-kills it when the lifeline closes, whatever its threads are doing at that moment.
+Ctrl-C and SIGTERM are left to the process that started it. It ends with that process, however that ends: the kernel kills it when
+the lifeline closes, whatever its threads are doing at that moment.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A channel of an executor that receives for all of its channels, in the thread that asks one of them for outcomes."""
+"""A channel of an executor in which the thread that asks one channel for outcomes receives for all of them."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""The Ray executor: an actor for each worker, wherever the cluster has room, and none of them is needed.
+"""The Ray executor: one actor per worker, wherever the cluster has room; no single actor is needed.
 
-Tasks wait in this process; an actor has one group of them in its hands and one at hand. So whoever is quick gets more, actors
-come and go at any time, and little is lost with one. Results come through the object store: of what tasks wrote to a batch the
-pages of the store are copied to it, once.
+Tasks wait in this process; an actor holds one group of them and has one more ready. So fast actors get more, actors can join and
+leave at any time, and little is lost with one. Results come through the object store; what tasks write to a batch is copied into
+it from the store's pages, once.
 
-An actor that is not placed yet makes Ray's autoscaler add a machine; one that had nothing to do for a while is let go.
-An actor that ends, or whose machine does, is replaced, and its tasks come back as lost. Ray does not say whether a worker
-was killed or ended by itself, so its tasks are blamed as if it had been killed.
+An actor that is not placed yet makes Ray's autoscaler add a machine; one that has been idle for a while is released. An actor
+that ends, or whose machine ends, is replaced, and its tasks come back as lost. Ray does not say whether a worker was killed or
+ended by itself, so its tasks are blamed as if it had been killed.
 """
 
 from __future__ import annotations

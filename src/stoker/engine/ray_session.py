@@ -1,4 +1,4 @@
-"""Ray as this process uses it. What was connected before stays so; what is started here ends with its last user."""
+"""This process's connection to Ray. An existing connection is kept; what is started here ends with its last user."""
 
 from __future__ import annotations
 

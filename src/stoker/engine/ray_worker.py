@@ -1,7 +1,7 @@
-"""A worker on Ray, seen from within: an actor that runs groups of tasks, one after another or in some threads.
+"""A worker on Ray, from the inside: an actor that runs groups of tasks, sequentially or in several threads.
 
-It sees no memory of the program it works for. What its tasks write to a batch they write to memory of its own, which goes home
-through the object store as it is.
+It shares no memory with the program it works for. Tasks write their part of a batch into memory of the actor, which returns
+through the object store unchanged.
 """
 
 from __future__ import annotations

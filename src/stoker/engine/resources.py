@@ -1,4 +1,4 @@
-"""How many cores this process may really use (affinity and the container's quota, not what the machine has), and gets."""
+"""How many cores this process may use (affinity and the container's quota, not what the machine has), and how many it gets."""
 
 from __future__ import annotations
 

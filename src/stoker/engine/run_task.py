@@ -1,4 +1,4 @@
-"""Running one task: time it, and turn whatever happens into exactly one outcome."""
+"""Runs one task: measures its time, and turns whatever happens into exactly one outcome."""
 
 from __future__ import annotations
 

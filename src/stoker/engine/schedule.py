@@ -4,10 +4,10 @@ Events go in, commands come out, so it is tested in microseconds and can be repl
 become batches) are numbered in delivery order; tasks of a unit may finish in any order, on any worker.
 
 Invariant: a unit is emitted once, in order, after all its tasks have finished; a unit counts against the window from its offer
-until it is taken. A task that is lost runs again, however often, unless it is to blame: then it is a suspect, and runs alone, in
-pieces where it can be cut; and so does a piece, until the sample that ends its workers is found. The suspects of a unit run one
-after another, in the order of their rows: when one has failed, those after it are not run. What cannot be cut, and is to blame
-for too much, is given up.
+until it is taken. A lost task runs again, however often, unless it is to blame: then it is a suspect, and runs alone, in pieces
+if it can be cut, and so do the pieces, until the sample that ends its workers is found. The suspects of a unit run one after
+another, in the order of their rows: when one has failed, those after it do not run. A task that cannot be cut and is blamed too
+often is given up.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from typing import Union
 
 from .executor import NOT_BEGUN, POISON
 
-#: the task that joins a unit's rows when all others are done
+#: the task number of the finishing task, which joins a unit's rows when all others are done
 FINISH = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """Unit `unit` of `rows` rows consists of `tasks` tasks; `finish` asks for one more when these are done.
+    """Unit `unit` of `rows` rows consists of `tasks` tasks; with `finish`, one more runs when these are done.
 
     `nbytes` is the memory it has from the start; its tasks may add to that.
     """
@@ -48,9 +48,9 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A task's worker has ended before the task did. `blame` says how likely the task is why, `cause` how the worker ended.
+    """A task's worker ended before the task was done. `blame` is how likely the task was the reason, `cause` how it ended.
 
-    It comes back as `pieces` tasks, in the order of their rows, numbered after all others of its unit; 0: as it is.
+    The task comes back as `pieces` tasks, in the order of their rows, numbered after all others of its unit; 0: unchanged.
     """
 
     unit: int
@@ -77,7 +77,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class RunAlone:
-    """Give this task to a worker that does nothing else meanwhile: it may be what ended others."""
+    """Give this task to a worker that does nothing else in that time: it may have ended others."""
 
     unit: int
     task: int
@@ -85,7 +85,8 @@ class RunAlone:
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """Tell the unit that this task cannot be done, because its workers ended, as `causes` say; then it is `Finished`."""
+    """This task cannot be done, because its workers ended, as `causes` say: the unit continues without it or fails; then
+    it is `Finished`."""
 
     unit: int
     task: int
@@ -94,7 +95,7 @@ class GiveUp:
 
 @dataclass(frozen=True, slots=True)
 class Emit:
-    """Hand this unit over; it is complete, and all before it have been emitted."""
+    """Deliver this unit; it is complete, and all before it have been emitted."""
 
     unit: int
 
@@ -107,7 +108,7 @@ Command = Union[Run, RunAlone, GiveUp, Emit]
 class Window:
     """How many units may be in flight: as many as fit into `nbytes`, but never fewer than `least` nor more than `most`.
 
-    Until one is complete nobody knows what they grow to: then `first` are enough.
+    Until one is complete, their final size is unknown, and `first` are enough.
     """
 
     least: int
@@ -116,11 +117,11 @@ class Window:
     first: int = 2
 
     def units(self, unit_bytes: int) -> int:
-        """The number, for units of so many bytes."""
+        """The number, for units of `unit_bytes` bytes."""
         return max(self.least, min(self.most, self.nbytes // max(1, unit_bytes)))
 
 
-#: where a task stands among those of its unit: its number, and for a piece the numbers of the pieces it is in
+#: the place of a task among those of its unit: its number, followed for a piece by the numbers of the pieces that contain it
 _Place = tuple[int, ...]
 
 
@@ -131,9 +132,9 @@ class _Suspects:
 
     def __init__(self) -> None:
         self.losses: dict[int, tuple[Lost, ...]] = {}
-        self.waiting: list[tuple[_Place, int]] = []  # the last comes next
+        self.waiting: list[tuple[_Place, int]] = []  # the last is next
         self.trial: int | None = None  # the one that runs now
-        self.gone: set[int] = set()  # tasks that are not run again: in pieces now, or given up
+        self.gone: set[int] = set()  # tasks that do not run again: cut into pieces, or given up
         self._places: dict[int, _Place] = {}  # of pieces
 
     def place(self, task: int) -> _Place:
@@ -144,7 +145,7 @@ class _Suspects:
         self.waiting = sorted([*self.waiting, (self.place(task), task)], reverse=True)
 
     def cut(self, event: Lost, pieces: range) -> None:
-        """A task comes back as pieces. They know of this loss alone: those before it were of more rows than these."""
+        """A task comes back as pieces. Only this loss counts for them: earlier ones were of more rows than these."""
         self.gone.add(event.task)
         place = self.place(event.task)
         for number, piece in enumerate(pieces):
@@ -152,7 +153,7 @@ class _Suspects:
             self.add(piece, (event,))
 
     def drop_after(self, failed: int) -> int:
-        """Forget those whose rows come after a task that has failed; returns how many."""
+        """Forget suspects whose rows come after a failed task; returns how many."""
         before, place = len(self.waiting), self.place(failed)
         self.waiting = [suspect for suspect in self.waiting if suspect[0] < place]
         return before - len(self.waiting)
@@ -164,7 +165,7 @@ class _Unit:
     def __init__(self, event: Offered, expected: int) -> None:
         self.left = self.tasks = event.tasks
         self.nbytes, self.finish, self.rows = event.nbytes, event.finish, event.rows
-        self.suspects: _Suspects | None = None  # where nothing is to blame
+        self.suspects: _Suspects | None = None  # None: nothing is to blame
         self.expected, self.added = expected, 0
         self.done = False
         self.failed: int | None = None  # the task with which it failed
@@ -182,22 +183,22 @@ def _run(number: int, task: int, unit: _Unit) -> Command:
 
 
 class Schedule:
-    """Decides what runs and what is handed over.
+    """Decides what runs and what is delivered.
 
-    `window` bounds the units in flight, `budget` their bytes. One unit is always let in, however large: a budget that is too
-    small slows down, and never stops. A unit's size may be known only when it is complete, so the window opens by what units
-    have turned out to take.
+    `window` bounds the units in flight, `budget` their bytes. One unit is always allowed, however large: a budget that is too
+    small slows the run down, but never stops it. A unit's size may be known only when it is complete, so the window follows the
+    sizes that units have turned out to have.
     """
 
     def __init__(self, window: Window, budget: int = 1 << 62) -> None:
         self.window, self.budget = window, budget
-        self.stretch = 0  # units that may be in flight beyond the window, because a task needs so long; within the budget
+        self.stretch = 0  # units that may be in flight even beyond the window, because of slow tasks; within the budget
         self._units: dict[int, _Unit] = {}  # in flight, oldest first
         self._next = 0  # the next unit to emit
-        #: bytes of the units in flight, those set aside included
+        #: bytes of the units in flight, including those reserved for them
         self.nbytes = 0
-        self._row_bytes = 0.0  # the most that tasks have added so far, by row
-        self._usual_row_bytes = 0.0  # what they have added lately
+        self._row_bytes = 0.0  # the most that tasks have added so far, per row
+        self._usual_row_bytes = 0.0  # what they have added recently, per row
 
     @property
     def in_flight(self) -> int:
@@ -205,7 +206,7 @@ class Schedule:
         return len(self._units)
 
     def expect(self, nbytes: int, rows: int) -> int:
-        """What a unit of that size will grow to, as far as units so far can tell."""
+        """The expected final size of a unit of that size, judging from earlier units."""
         return nbytes + math.ceil(self._row_bytes * rows)
 
     def limit(self, nbytes: int = 0, rows: int = 0) -> int:
@@ -266,7 +267,7 @@ class Schedule:
         return self._try(number, unit, suspects, task)
 
     def _try(self, number: int, unit: _Unit, suspects: _Suspects, ended: int) -> list[Command]:
-        """Go on with a unit that has suspects, now that one of its tasks is done, or lost."""
+        """Continue a unit that has suspects, now that one of its tasks is done or lost."""
         if suspects.trial == ended:
             suspects.trial = None
         if unit.failed is not None:
@@ -279,8 +280,8 @@ class Schedule:
     def _finish_again(self, number: int, unit: _Unit) -> list[Command]:
         """A finishing task was lost.
 
-        It works in the memory that the other tasks have filled, and may have done half of that, or all of it if its worker ended
-        before it could say so: they fill it again. They have been done once, so whatever they were suspected of was not theirs.
+        It works in the memory that the other tasks have filled, and may have changed some or all of it before its worker ended:
+        so the other tasks fill it again. They have been done once, so they are no longer suspects.
         """
         gone: set[int] = set()
         if unit.suspects is not None:

@@ -1,4 +1,4 @@
-"""What is done in a worker with values that may not survive the way home, or did not survive the way there."""
+"""Handles, in a worker, values that may not survive the way back, or did not survive the way there."""
 
 from __future__ import annotations
 

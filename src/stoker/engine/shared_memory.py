@@ -1,7 +1,7 @@
-"""Memory that several processes see: files without a name, which are gone with the last process that has them.
+"""Memory shared by several processes: files without a name, which disappear with the last process that has them open.
 
-A file grows by extents, each of which is mapped once by every process that needs it. Memory is reserved before it is used, so
-that want of it is an error here and not the end of whoever touches it. There is no size limit as /dev/shm has in containers.
+A file grows by extents, each of which is mapped once by every process that needs it. Memory is reserved before use, so running
+out of it is an error here and does not kill the process that touches it. Unlike /dev/shm in containers, it has no size limit.
 """
 
 from __future__ import annotations

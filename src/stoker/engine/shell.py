@@ -1,4 +1,4 @@
-"""Runs the user's shell command, many at a time, and leaves nothing behind: no process, no folder."""
+"""Runs the user's shell command, many at a time, and leaves nothing when it ends: no process, no folder."""
 
 from __future__ import annotations
 

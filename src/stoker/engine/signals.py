@@ -1,8 +1,8 @@
-"""Ctrl-C and the like end a command: each is an exception in the main thread, so that nothing is left behind.
+"""Turns Ctrl-C and similar signals into exceptions in the main thread, so that a command ends without leaving anything.
 
-Python runs a signal's handler between two steps of the main thread's code, and counts on the signal to wake that thread from a
-system call. It does not when it came just before the call began, or when the kernel gave it to another thread; then a command
-that waits for its input would wait on. So somebody watches for signals here, and wakes the main thread when one has come.
+Python runs a signal's handler between two steps of the main thread's code, and relies on the signal to interrupt that thread's
+system call. That fails if the signal came just before the call began, or if the kernel gave it to another thread; a command that
+waits for input would then keep waiting. So a thread watches for signals here, and wakes the main thread when one has come.
 """
 
 from __future__ import annotations

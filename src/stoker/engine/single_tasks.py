@@ -1,4 +1,4 @@
-"""Tasks that stand each for itself, as those of `stoker map` do: a few at a time, and told of as they end."""
+"""Independent tasks, such as those of `stoker map`: a few at a time, reported as they end."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What tasks note while they run, in memory that both processes see: it can still be read when their worker is dead.
+"""Notes that tasks make while they run, in shared memory, so that they can be read after their worker died.
 
-Each thread of a worker has a row of it: the task in its hands, when that last got on, and what it says of itself.
+Each thread of a worker has one row: its current task, when that last made progress, and what it says of itself.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """The thread executor: the default. Kernels release the GIL for a whole chunk, so plain threads scale.
 
-How shutdown must behave, and anything else is a bug: `close()` marks every channel cancelled and wakes every worker; a worker
-looks at the mark before each task, so it ends after the task it is in. A worker inside a user's function that never returns
-cannot be ended by anyone; it is a daemon thread, `close()` stops waiting for it after a second, and the process can still exit
-(`daemons.py` says how).
-Workers know the queue and their channel, never the loader, so that a loader nobody holds any more is collected and closed.
+How shutdown must behave (anything else is a bug): `close()` marks every channel cancelled and wakes every worker; a worker
+checks the mark before each task, so it ends after its current task. A worker inside a user's function that never returns cannot
+be ended; it is a daemon thread, `close()` stops waiting for it after a second, and the process can still exit (see
+`daemons.py`). Workers know the queue and their channel, never the loader, so a loader that is no longer referenced is collected
+and closed.
 """
 
 from __future__ import annotations

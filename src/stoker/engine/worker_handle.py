@@ -1,4 +1,4 @@
-"""A worker process, seen from the one that started it. What to give it, and what follows from its end, is decided elsewhere."""
+"""A worker process, from the outside. What it is given, and what follows from its end, is decided elsewhere."""
 
 from __future__ import annotations
 

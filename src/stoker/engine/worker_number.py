@@ -1,4 +1,4 @@
-"""Which of an executor's worker processes this process is."""
+"""The number of this process among an executor's worker processes."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class CutMix:
     """Paste a box from the image of the row before into every image; labels are mixed by the share of the area.
 
     The box has the area 1 - share of the image, with the share from Beta(`alpha`, `alpha`), the image's aspect and a centre
-    anywhere; what lies outside is cut off. Applied to a batch with probability `p`. Labels become `classes` numbers per row.
+    anywhere, clipped to the image. Applied to a batch with probability `p`. Labels become `classes` numbers per row.
     """
 
     alpha: float = 1.0

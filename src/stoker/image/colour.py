@@ -19,7 +19,7 @@ class ColorJitter(RandomOperation):
     """Change brightness, contrast, saturation and hue by random amounts, in random order.
 
     The first three are ranges of factors, or one number x for max(0, 1 - x) to 1 + x. `hue` is a range within -0.5 to 0.5 of a
-    turn, or one number x for -x to x. What is left at its default is not touched. All of it happens with probability `p`.
+    turn, or one number x for -x to x. Parameters left at their default change nothing. Applied with probability `p`.
     """
 
     brightness: float | Range = (1.0, 1.0)

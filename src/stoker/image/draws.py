@@ -1,4 +1,4 @@
-"""What operations drew for an image, in their users' terms, for `explain`. The kernel says the numbers (``stk_draws``)."""
+"""What operations drew for an image, in their users' terms, for `explain`. The kernel reports the numbers (``stk_draws``)."""
 
 from __future__ import annotations
 

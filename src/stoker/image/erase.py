@@ -14,7 +14,7 @@ from .operation import Lowered, RandomOperation
 class Cutout(RandomOperation):
     """Fill one rectangle of `size` with the colour `fill`, with probability `p`.
 
-    Its centre is any pixel, so part of it may lie outside.
+    Its centre is any pixel, so part of it may be outside the image.
     """
 
     size: int | tuple[int, int]

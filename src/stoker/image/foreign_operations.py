@@ -1,5 +1,5 @@
-"""Image operations of other libraries, and what does the same here: for names that are imported from the wrong place, for objects
-that are given to `image(...)`, and for transforms that are replaced by ours (`stoker.torch`). No other library is imported.
+"""Image operations of other libraries and their equivalents here: for names imported from the wrong place, for objects passed to
+`image(...)`, and for transforms that Stoker replaces (`stoker.torch`). No other library is imported.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Which operations the kernel does together, in words: the passes over an image that a list of operations becomes.
 
-The kernel says them (``stk_passes``).
+The kernel reports them (``stk_passes``).
 """
 
 from __future__ import annotations

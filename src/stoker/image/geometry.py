@@ -84,8 +84,8 @@ class CenterCrop(Operation):
 class RandomCrop(RandomOperation):
     """Crop (height, width) or a square at a random place, after padding every side by `pad` pixels.
 
-    `pad` is as in `Pad`, `pad_mode` ``"reflect"``, ``"edge"`` or ``"constant"`` (black). An image that is smaller than the crop
-    even so is a `BoxError`.
+    `pad` is as in `Pad`, `pad_mode` ``"reflect"``, ``"edge"`` or ``"constant"`` (black). An image that is still smaller than
+    the crop is a `BoxError`.
     """
 
     size: int | tuple[int, int]
@@ -177,7 +177,7 @@ class VerticalFlip(RandomOperation):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Rotate(RandomOperation):
-    """Rotate about the centre by an angle drawn from `degrees`, counter-clockwise, with probability `p`; the size stays.
+    """Rotate about the centre by an angle drawn from `degrees`, counter-clockwise, with probability `p`, keeping the size.
 
     `degrees` is a range, or one number d for -d to d. Pixels outside the image get the gray level `fill`.
     """
@@ -197,11 +197,11 @@ class Rotate(RandomOperation):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Affine(RandomOperation):
-    """Rotate (clockwise, as torchvision's affine does), move, scale and shear about the centre, all in one; the size stays.
+    """Rotate (clockwise, as torchvision's affine does), move, scale and shear about the centre in one step, keeping the size.
 
-    `degrees` is as in `Rotate`. `translate` (a, b) moves by up to the share a of the width and b of the height, either way.
+    `degrees` is as in `Rotate`. `translate` (a, b) moves by up to the fraction a of the width and b of the height.
     `scale` is a range of factors. `shear` in degrees: one number s is -s to s along x; (low, high) along x; or (low, high, low,
-    high) along x and y. Pixels outside the image get the gray level `fill`. All of it happens with probability `p`.
+    high) along x and y. Pixels outside the image get the gray level `fill`. Applied with probability `p`.
     """
 
     degrees: float | Range

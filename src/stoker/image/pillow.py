@@ -1,10 +1,10 @@
-"""Pillow, for what the kernel leaves to others: PNG, WebP, CMYK JPEG, whatever the file's name says; in a build without
-libjpeg-turbo progressive JPEG too.
+"""Pillow, for what the kernel does not decode: PNG, WebP, CMYK JPEG, whatever the file is named; in a build without
+libjpeg-turbo, progressive JPEG too.
 
 One rule makes every kind of image RGB (or gray), the same wherever it is decoded: alpha is dropped, palettes are looked up,
 more than 8 bits are cut to the upper 8, CMYK is converted as Pillow does.
 
-Pillow knows more formats than are safe to try: its plug-in for EPS runs Ghostscript on the bytes. `open_image` asks only those
+Pillow knows more formats than are safe to try: its plug-in for EPS runs Ghostscript on the bytes. `open_image` allows only those
 in `FORMATS`, and is the one place in the package that opens an image with Pillow.
 """
 

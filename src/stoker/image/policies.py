@@ -142,8 +142,8 @@ class AutoAugment(Policy):
     """One of 25 pairs of effects learned on a data set: ``"imagenet"``, ``"cifar10"`` or ``"svhn"``; or one of your own.
 
     Each effect of the pair happens with a probability of its own; signs are drawn. Pixels outside the image get the gray level
-    `fill`. A policy of your own is a list of such pairs, or single effects, each (name, probability, bin of 0 to 9), the bin None
-    where there is no strength to choose.
+    `fill`. A policy of your own is a list of such pairs, or single effects, each (name, probability, bin of 0 to 9); the bin is
+    None for effects without a strength.
 
     >>> AutoAugment([[("Posterize", 0.4, 8), ("Rotate", 0.6, 9)], [("Invert", 0.1, None)]]).policy[1]
     (('invert', 0.1, 0),)

@@ -1,4 +1,4 @@
-"""Images of a batch mixed with each other, in the batch's own memory: each meets the one before it, the first meets the last."""
+"""Mixes the images of a batch with each other, in the batch's own memory: each with the previous one, the first with the last."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a program does to images, asked of the kernel: its draws and its passes."""
+"""Asks the kernel what a program does to images: its draws and its passes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The memory that is read into: names on one side, bytes on the other."""
+"""The memory that files are read into: names on one side, bytes on the other."""
 
 from __future__ import annotations
 

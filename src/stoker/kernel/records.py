@@ -1,7 +1,7 @@
 """Record files: checksums, reading of pieces, and the parsers of their formats. ``native/include/stoker.h`` is the manual.
 
-Every parser here takes bytes from anywhere and either gives exactly what they say or raises `CorruptShard` with the offset at
-which they contradict their format; its message ends without the shard's name, which whoever knows it adds.
+Every parser here takes bytes from anywhere and either returns exactly what they say or raises `CorruptShard` with the offset at
+which they contradict their format; its message ends without the shard's name, which the caller adds.
 """
 
 from __future__ import annotations

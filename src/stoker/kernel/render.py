@@ -1,8 +1,8 @@
-"""Stored images to finished pixels in one native call, which lets go of the GIL once.
+"""Stored images to finished pixels in one native call, which releases the GIL once.
 
-Beside a busy training loop a worker waits milliseconds for the GIL each time it has let go of it; and what it does while it has
-it, the loop waits for. So a task's images take one call, reading and all, and what can be prepared for many calls is prepared
-here: an `Input` says where images are, a `Renderer` what becomes of them.
+Next to a busy training loop, a worker waits milliseconds for the GIL each time it has released it; and while the worker holds
+it, the loop waits. So a task's images take one call, including reading, and everything that can be prepared for many calls is
+prepared here: an `Input` says where images are, a `Renderer` what becomes of them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the native library answers, and the exception each answer becomes."""
+"""The status codes of the native library, and the exception for each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The structs that go to the native library and come back, as ``native/include/stoker.h`` has them; compared at load."""
+"""The structs passed to and from the native library, as in ``native/include/stoker.h``; compared with it when it is loaded."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The loader: joins source, plan, engine, batch and device. The only place that knows all five.
+"""The loader: joins source, plan, engine, batch and device, and is the only package that knows all five.
 
-What a pipeline asks of it is imported when it is first asked for: `import stoker`, and making a pipeline, need none of it.
+Its modules are imported on first use: `import stoker`, and building a pipeline, need none of them.
 """
 
 from __future__ import annotations

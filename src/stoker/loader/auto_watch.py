@@ -1,4 +1,4 @@
-"""What lets work move: looks at the meters now and then, asks the policy, and carries out what it chooses."""
+"""Moves work between executors: reads the meters at intervals, asks the policy, and carries out its decisions."""
 
 from __future__ import annotations
 

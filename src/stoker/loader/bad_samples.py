@@ -1,4 +1,4 @@
-"""What becomes known of samples that `on_error("skip")` leaves out: a line each in the quarantine file, and a few in the log."""
+"""Records the samples that `on_error("skip")` leaves out: one line each in the quarantine file, and a few in the log."""
 
 from __future__ import annotations
 

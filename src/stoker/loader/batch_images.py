@@ -1,4 +1,4 @@
-"""Pictures that go to a batch as an image stage makes them, because no later step looks at them; what a device may take over."""
+"""Finds pictures that no step looks at between the image stage and the batch, so that a device may make them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What the engine makes here: batches, and chunks of samples on their way to a batch.
+"""The units of a loader: batches, and chunks of samples on their way to a batch.
 
-A unit stays with the consumer: its draft, its cursors, who observes it. What travels to a worker and back are values: a
-`BatchPart` and the `WrittenRows`; a `BatchJoin` and the `JoinedBatch`; rows and the chunk they became. The work that does it,
+A unit stays with the consumer, with its draft, its cursors and its observers. Only values travel to a worker and back: a
+`BatchPart` and the `WrittenRows`; a `BatchJoin` and the `JoinedBatch`; rows and the chunk they became. The work itself,
 `BatchWork` or `SegmentWork`, is a value too, and goes to a worker once.
 """
 
@@ -48,7 +48,7 @@ Rows = Union[Places, Chunk]
 #: keys that an error names
 _MOST_KEYS = 16
 #: pieces that a lost task is cut into: with more, a task of very many quick samples would take long; with fewer, more workers
-#: would end until the sample is found
+#: would end before the sample is found
 _PIECES = 32
 
 
@@ -68,9 +68,9 @@ class BatchPart:
 
 @dataclass(slots=True)
 class JoinedBatch:
-    """A finished batch: its columns, the keys that functions gave it, and the bytes it holds beside the slab.
+    """A finished batch: its columns, the keys that functions gave it, and the bytes it holds outside the slab.
 
-    Sent to another process, columns that lie in the slab's memory become views of it.
+    When it is sent to another process, columns in the slab's memory are sent as views of it.
     """
 
     columns: dict[str, Any]
@@ -81,22 +81,22 @@ class JoinedBatch:
 
     def __reduce__(self) -> tuple[Any, ...]:
         slab = self.memory
-        assert isinstance(slab, Slab)  # who pickles this got the slab by its address
+        assert isinstance(slab, Slab)  # the process that pickles this got the slab by its address
         views = {name: slab.view_of(column) for name, column in self.columns.items()}
         columns = {name: column if views[name] is None else views[name] for name, column in self.columns.items()}
         return JoinedBatch, (columns, self.given, self.nbytes, self.report, None)
 
 
-#: of what the consumer joins, where nothing is done that a report would have to name
+#: for batches joined by the consumer, where there is nothing to report
 _UNSEEN = Report()
-#: what a batch's tasks start from, and what they give
+#: what a batch's tasks start from, and their results
 Content = Union[BatchPart, BatchJoin]
 Result = Union[WrittenRows, JoinedBatch]
 
 
 @dataclass(frozen=True, slots=True)
 class BatchWork:
-    """The work of all batches of a loader: rows to what was written, and that to a finished batch."""
+    """The work of all batches of a loader: from rows to written rows, and from these to a finished batch."""
 
     runner: Runner
     finish: Finish
@@ -104,8 +104,8 @@ class BatchWork:
     specs: Mapping[str, FieldSpec] | None
     rules: Mapping[str, Any] | None
     needed: frozenset[str]  # fields that every sample must have
-    source: Source | None  # which names samples
-    cores: CoreTurns | None = None  # whose turn it is, where many more threads work than are to compute; None: everybody's
+    source: Source | None  # it names samples
+    cores: CoreTurns | None = None  # limits how many threads compute, if there are many more; None: no limit
 
     def __call__(self, content: Content, scratch: Scratch) -> Result:
         if self.cores is None:
@@ -132,7 +132,7 @@ class BatchWork:
     def _on_device(
         self, device: DeviceBatch, content: BatchPart, targets: Targets, promised: Targets, scratch: Scratch
     ) -> WrittenRows:
-        """The same, and pictures are on the device in the end, wherever they were made."""
+        """The same, but all pictures end up on the device, wherever they were made."""
         with device.task(content.first, targets, scratch, decodes=content.decodes) as task:
             chunk, report = self.runner.run(content.rows, promised, scratch)
             written = write_rows(content.first, targets, content.slab.layout.hoped, chunk, self.needed, report)
@@ -148,10 +148,9 @@ class BatchWork:
         return joined
 
     def join(self, joining: BatchJoin, keys: Keys, weight: int | None) -> JoinedBatch:
-        """Make columns of what tasks have written, and do to them what is to be done to a whole batch.
+        """Make columns of what tasks have written, and run the stages that work on whole batches.
 
-        It is also noted how many bytes that takes, and with a `weight` what it cost (see `Report`); with None neither, because
-        nobody looks at that.
+        Also notes how many bytes that takes and, with a `weight`, what it cost (see `Report`). None: neither is noted.
         """
         report, given, nbytes, weigh = _UNSEEN, None, 0, weight is not None
         if weight is not None:
@@ -181,7 +180,7 @@ class BatchWork:
         return [array[first:stop] for array in content.slab.arrays.values()]
 
     def leave_out(self, content: Content, result: Result, refusal: Callable[[Any], str]) -> Result:
-        """The result of a part without the rows that cannot be sent home. A finished batch has no rows: it fails."""
+        """The result of a part without the rows that cannot be sent back. A finished batch has no rows to remove: it fails."""
         if isinstance(result, JoinedBatch):
             assert isinstance(content, BatchJoin)
             _check_columns(result.columns, content.keys(self.source)(), refusal)
@@ -198,7 +197,7 @@ class BatchWork:
 
 @dataclass(frozen=True, slots=True)
 class SegmentWork:
-    """The work of a segment's tasks: rows in, a chunk that lasts out."""
+    """The work of a segment's tasks: rows in, a chunk with its own memory out."""
 
     runner: Runner
     source: Source | None
@@ -210,7 +209,7 @@ class SegmentWork:
         return chunk.own(), report
 
     def leave_out(self, content: Rows, result: tuple[Chunk, Report], refusal: Callable[[Any], str]) -> tuple[Chunk, Report]:
-        """The chunk without the rows that cannot be sent home."""
+        """The chunk without the rows that cannot be sent back."""
         chunk, report = result
         return self.runner.leave_out(chunk, report, refusal), report
 
@@ -240,15 +239,15 @@ class BatchUnit(Unit[Content, Result]):
         self._slow = slow  # rows that get tasks of their own
         self.epoch, self.rows, self.cursors = epoch, len(rows), cursors
         self.nbytes = draft.slab.layout.nbytes
-        self.finish = finish  # a worker joins the rows; else the consumer does, because it costs nothing
+        self.finish = finish  # a worker joins the rows; else the consumer does, because it costs next to nothing
         self.draft: Draft | None = draft
         #: which of its rows are good; None: all
         self.kept: Ints | None = None
         self._rows, self._padded, self._work, self._observe = rows, padded, work, observe
-        self._added = 0  # bytes beside the slab
+        self._added = 0  # bytes outside the slab
         self._front_skipped = list(skipped)  # on the way to this unit
         self._errors: dict[int, BaseException] = {}  # by row
-        # known when the batch is: rows that neither pad nor were skipped, and images decoded as far as they go
+        # known when the batch is complete: rows without padding and skipped ones, and damaged images (decoded as far as possible)
         self.samples = self.damaged = 0
         self._skipped: list[TaskFault] = []
         self._batch: Batch | None = None
@@ -312,7 +311,7 @@ class BatchUnit(Unit[Content, Result]):
 
     @property
     def error(self) -> BaseException | None:
-        """What stands in this unit's way: of several errors the one of the lowest row."""
+        """The error of this unit: of several, that of the lowest row."""
         return self._errors[min(self._errors)] if self._errors else None
 
     @property
@@ -322,13 +321,13 @@ class BatchUnit(Unit[Content, Result]):
 
     @property
     def bad(self) -> list[SampleError]:
-        """The errors of bad rows, in the order of positions, those that only pad among them; known when the batch is."""
+        """The errors of bad rows, including padding rows, in the order of positions; known when the batch is complete."""
         errors = [error for fault in self._skipped if isinstance(error := fault.error(), SampleError)]
         return sorted(errors, key=lambda error: error.position or 0)
 
     @property
     def skipped(self) -> list[SampleError]:
-        """Bad samples that were left out, in the order of rows; known when the batch is. A row that pads is no further sample."""
+        """Skipped samples, in the order of rows; known when the batch is complete. Padding rows do not count as samples."""
         if not self._skipped:
             return self._front_skipped
         errors = self.bad
@@ -340,11 +339,11 @@ class BatchUnit(Unit[Content, Result]):
 
     @property
     def fronts(self) -> int:
-        """How many of `skipped`, its first, were left out on the way to this unit."""
+        """How many of the first of `skipped` were skipped on the way to this unit."""
         return len(self._front_skipped)
 
     def before_skipped(self) -> list[int]:
-        """How many samples of this unit, bad ones on the way to it among them, come before each of `skipped`."""
+        """How many samples of this unit, including bad ones on the way to it, come before each of `skipped`."""
         slots = {position: slot for slot, position in reversed([*enumerate(self._rows.positions.tolist())])}
         first = len(self._front_skipped)
         return [*range(first), *(first + slots.get(error.position, 0) for error in self.skipped[first:])]
@@ -389,7 +388,7 @@ class BatchUnit(Unit[Content, Result]):
 
 
 class Marker(Unit[Content, Result]):
-    """Stands in a feed, in its place among the batches, and needs no work."""
+    """A unit without work, at its place among the batches of a feed."""
 
     def split(self, rows: int) -> list[Content]:
         return []
@@ -398,11 +397,11 @@ class Marker(Unit[Content, Result]):
         return 0
 
     def give_up(self, content: Content | None, causes: Sequence[str]) -> int:
-        raise AssertionError("it has no task that could be lost")
+        raise AssertionError("a marker has no task that could be lost")
 
 
 class EpochEnd(Marker):
-    """The border between two epochs; `skipped` are bad samples that came after the last batch, `left` rows that filled none."""
+    """The border between two epochs; `skipped` are bad samples after the last batch, `left` rows that did not fill a batch."""
 
     def __init__(self, epoch: int, skipped: Sequence[SampleError] = (), left: int = 0) -> None:
         self.epoch, self.skipped, self.left = epoch, list(skipped), left
@@ -413,7 +412,7 @@ class EpochEnd(Marker):
 
 
 class Failure(Marker):
-    """Stands where the next batch would, had its samples not failed on their way to it."""
+    """Takes the place of the next batch, whose samples failed on their way to it."""
 
     def __init__(self, error: Exception) -> None:
         self.error = error
@@ -426,13 +425,13 @@ FedUnit = Union[BatchUnit, EpochEnd, Failure]
 class ChunkUnit(Unit[Rows, "tuple[Chunk, Report]"]):
     """Some samples on their way through a segment: one task, one chunk out.
 
-    When that was lost there are several tasks, which come back in the order of their rows.
+    If that task is lost, it is cut into several, which come back in the order of their rows.
     """
 
     def __init__(self, rows: Rows, work: SegmentWork, observe: Observer) -> None:
         self.start = rows
         self.rows = len(rows)
-        self.chunk: Chunk | None = None  # known when all of it is, or what comes before `error`
+        self.chunk: Chunk | None = None  # known when it is complete; or the part before `error`
         self.error: BaseException | None = None
         self.skipped: list[SampleError] = []
         self._work, self._observe = work, observe
@@ -497,7 +496,7 @@ _TOGETHER = "the samples that are filtered or expanded together"
 
 
 def _cuts(rows: int) -> list[tuple[int, int]]:
-    """The pieces of so many rows: where each begins and ends. One row is not cut."""
+    """The pieces of `rows` rows: where each begins and ends. A single row is not cut."""
     step = -(-rows // _PIECES)
     return [(at, min(at + step, rows)) for at in range(0, rows, step)] if rows > 1 else []
 
@@ -519,7 +518,7 @@ def _cuts_around(slow: Sequence[int], count: int, rows: int) -> tuple[list[tuple
 
 
 def described(source: Source | None, content: Any) -> str:
-    """Which samples a task is about, whatever its content."""
+    """The samples of a task, whatever its content."""
     if isinstance(content, BatchJoin):
         return f"the batch of {_listed(content.keys(source)())}"
     rows = content.rows if isinstance(content, BatchPart) else content
@@ -528,7 +527,7 @@ def described(source: Source | None, content: Any) -> str:
 
 
 def _listed(keys: list[str]) -> str:
-    """So many samples, some of them by name."""
+    """The number of samples, and the names of some."""
     named = ", ".join(map(repr, keys[:_MOST_KEYS])) + (" ..." if len(keys) > _MOST_KEYS else "")
     return f"sample {named}" if len(keys) == 1 else f"{counted(len(keys), 'sample')} ({named})"
 
@@ -538,7 +537,7 @@ def _names(rows: Rows, source: Source | None) -> Names:
 
 
 def _explained(error: BaseException, what: str, rows: int) -> BaseException:
-    """An error of a task, and where memory is short, for what."""
+    """An error of a task; if it ran out of memory, with the samples that needed it."""
     if not isinstance(error, MemoryError):
         return error
     short = BatchError(f"{what}: there is not enough memory for {counted(rows, 'sample')} together; make them smaller, or fewer")
@@ -547,7 +546,7 @@ def _explained(error: BaseException, what: str, rows: int) -> BaseException:
 
 
 def _ended(rows: Rows, source: Source | None, causes: Sequence[str]) -> WorkerError:
-    """The error of rows whose workers ended, one after the other: a sample's, where it is one."""
+    """The error of rows whose workers ended repeatedly; for a single row, that sample's."""
     how = in_words(causes)
     if len(rows) > 1:
         return WorkerError(

@@ -1,4 +1,4 @@
-"""Counting bad samples against the budget of `on_error("skip")`, in the order of delivery, so that every run agrees."""
+"""Counts bad samples against the budget of `on_error("skip")`, in the order of delivery, so that all runs agree."""
 
 from __future__ import annotations
 

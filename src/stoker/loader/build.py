@@ -1,4 +1,4 @@
-"""What a loader is made of, chosen once from the plan: how work is grouped and laid out, the work itself, and who does it."""
+"""The parts of a loader, chosen once from the plan: how work is grouped and laid out, the work itself, and the executor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a full cache keeps: samples that the plan needs soonest. Looked at now and then, as rows are dealt out."""
+"""Decides what a full cache keeps: the samples that the plan needs soonest. Reviewed at intervals, as rows are dealt out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where pictures are decoded: whether a plan's can be on a device, and why not; nothing is begun here."""
+"""Which pictures of a plan can be decoded on a device, and why others cannot. Nothing is started here."""
 
 from __future__ import annotations
 

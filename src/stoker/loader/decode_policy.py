@@ -1,10 +1,10 @@
-"""Where pictures are decoded, decided from what was measured: no clock, no threads, no I/O.
+"""Decides where pictures are decoded, from measurements alone: no clock, no threads, no I/O.
 
-Loads go in, one for every half a second or so, and shares come out: how many pictures of each batch go to the device. Where the
-training waits for batches there is something to gain: from the device, while the cores are the limit; from the cores, while
-they are idle beside a device that does not keep up. Where it does not wait, but cores are idle, they take over what they can:
-time of the device is better spent on the training. A change is on trial: where the rate did not rise, or fell although it
-only had to stay, it is taken back, and not tried again for a while.
+Loads go in, about two per second, and shares come out: how many pictures of each batch go to the device. If the training loop
+waits for batches, more can be gained: from the device if the cores are the limit, from the cores if they are idle and the device
+does not keep up. If the loop does not wait and cores are idle, they take over what they can, because the device's time is better
+spent on training. Each change is on trial: if the rate does not rise (or, where it only had to stay, falls), the change is undone
+and not tried again for a while.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What lets pictures be decoded elsewhere: looks at the meters now and then, asks the policy, and carries out what it chooses."""
+"""Moves decoding between CPU and device: reads the meters at intervals, asks the policy, and carries out its decisions."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""One epoch of a loader, step by step: the iterator that users hold, and what a unit is cut into.
+"""The iterator over one epoch of a loader, and how it cuts units into steps.
 
-These move the loader's cursor, so they know it from inside; the loader does not hold its iterators.
+Iterators move the loader's cursor, so they know its internals; the loader does not hold its iterators.
 """
 
 from __future__ import annotations

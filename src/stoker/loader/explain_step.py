@@ -1,4 +1,4 @@
-"""What made a batch: samples, crops and seeds, computed again from (epoch, step) alone."""
+"""Explains a batch: its samples, crops and seeds, computed again from (epoch, step) alone."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Where the floats of pictures are made: where batches go to a device that can, it makes them, and rows are made as bytes here.
+"""Where the floats of pictures are made: on the device that receives the batches if it can, and rows are then made as bytes.
 
-A plan whose rows are made so differs from the user's in its last steps alone. So names, random numbers, states and what other
-programs are asked for stay those of the user's plan.
+The plan for such rows differs from the user's only in its last steps. Names, random numbers, states and what other programs are
+asked for remain those of the user's plan.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The way of samples whose number is not known in advance, for one epoch: source or stream, segments, counting verbs.
+"""The front of a ragged pipeline, for one epoch: source or stream, segments, counting verbs.
 
-Gives chunks of samples in order, numbered again. Every rank runs the whole front and keeps its share of what comes out: that is
-what makes the global order, and so every state, independent of the number of ranks. Put cheap filters before costly stages.
+It yields chunks of samples in order, renumbered. Every rank runs the whole front and keeps its share of the result, so the global
+order, and with it every state, is independent of the number of ranks. Put cheap filters before expensive stages.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How many cores of the machine had nothing to do while a loader was at work, and what had to come from a disk."""
+"""Measures how many of the machine's cores were idle while a loader worked, and how much was read from a disk."""
 
 from __future__ import annotations
 

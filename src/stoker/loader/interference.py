@@ -1,8 +1,8 @@
-"""How much longer the training loop's steps take while workers are busy: the loader itself may be what slows the loop.
+"""Measures whether busy workers make the training loop's own steps slower.
 
-Workers need cores, the interpreter lock and memory bandwidth, and so does the loop. A step beside busy workers is compared with
-one beside hardly any. Where workers are always busy, and batches are ready, a short pause makes steps to compare with: no new
-batch is begun until a few are left. That is rare enough to cost nothing, and never happens while the loop waits for batches.
+Workers need cores, the GIL and memory bandwidth, and so does the loop. Steps next to busy workers are compared with steps next to
+almost idle ones. If workers are always busy and batches are ready, a short pause makes steps to compare with: no new batch is
+started until only a few are left. That is too rare to cost anything, and never happens while the loop waits for batches.
 """
 
 from __future__ import annotations

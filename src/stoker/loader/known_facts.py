@@ -1,4 +1,4 @@
-"""What the verdict is given beside measurements: where samples come from, what could be cached, what the user chose."""
+"""What the verdict is given besides measurements: where samples are stored, what could be cached, what the user chose."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The loader: where in the data a program is, and whose turn it is to go on. What makes its batches is `machinery.py`."""
+"""The loader: the program's position in the data, and which thread's turn it is. `machinery.py` makes the batches."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from .trainer_epochs import Trainer, TrainerSampler
 if TYPE_CHECKING:
     from ..observe.verdict import Verdict
 
-#: how often a thread that waits for its turn looks whether the loader was closed, and how long `close` waits for its own
+#: how often a thread that waits for its turn checks whether the loader was closed, and how long `close` waits for its turn
 _TURN_S = 1.0
 
 _log = logging.getLogger("stoker")
@@ -56,10 +56,10 @@ _Method = Callable[Concatenate["Loader", _Given], _Result]
 
 
 def _in_turn(method: _Method[_Given, _Result]) -> _Method[_Given, _Result]:
-    """Let one thread at a time do what moves a loader.
+    """Let one thread at a time call methods that move a loader.
 
-    The thread whose turn it is may be waiting for a batch, and others wait for it. So nothing that a worker's function may ask
-    for (`stats`, `state_dict`, the epoch) is done in turn: the batch would wait for the function, and the function for the batch.
+    The thread whose turn it is may wait for a batch, and the others wait for it. So nothing that a worker's function may call
+    (`stats`, `state_dict`, the epoch) needs a turn: the batch would wait for the function, and the function for the batch.
     """
 
     @wraps(method)
@@ -108,23 +108,23 @@ class Loader:
         self._plan, self._meters = self._machinery.plan, self._machinery.meters
         self._identity: dict[str, str] | None = None
         self._cursor = Cursor(int(options.epoch), row)
-        self._before: Cursor | None = None  # in front of the batch in the consumer's hands; None: it has none
+        self._before: Cursor | None = None  # before the batch that the consumer has; None: it has none
         self._placed: Cursor | None = self._cursor  # where the user put it: made or loaded there; None: a batch was taken since
-        self._unsettled = False  # whether it is open that the epoch goes on after a loaded cursor
-        self._passed: Cursor | None = None  # loaded, but after it there was no batch, so that the next epoch comes
-        self._taking = False  # whether a batch is being waited for, by whoever's turn it is
-        self._wanted: int | None = None  # the epoch after the one at work; None: the next
+        self._unsettled = False  # whether it is unknown if the epoch continues after a loaded cursor
+        self._passed: Cursor | None = None  # loaded, but no batch came after it, so the next epoch comes
+        self._taking = False  # whether the thread whose turn it is waits for a batch
+        self._wanted: int | None = None  # the epoch after the current one; None: the next
         self._trainer = Trainer()
-        self._progress: EpochProgress | None = None  # of the iterator that is at work
+        self._progress: EpochProgress | None = None  # of the current iterator
         self._failed: Exception | None = None  # raised after the last batch handed out
-        self._peeked: FedUnit | None = None  # taken from the feed to see whether the epoch goes on, or to hand it over early
-        self._early: EarlyStep | None = None  # handed over before it is asked for
+        self._peeked: FedUnit | None = None  # taken from the feed to see whether the epoch continues, or to hand it over early
+        self._early: EarlyStep | None = None  # handed over before it is requested
         self._skips, self._bad_samples = None, None
         if plan.policy is not None:
             self._skips = SkipBudget(plan.policy)
             self._bad_samples = BadSamples(plan.policy, plan.source.fingerprint)
         self._closed = self._told_empty = False
-        self._turn = threading.RLock()  # again and again by one thread: a signal's handler runs within what it interrupts
+        self._turn = threading.RLock()  # reentrant, because a signal handler runs in the thread that it interrupts
         self._process = os.getpid()
         if not once:
             for follow in newcomers:
@@ -139,7 +139,7 @@ class Loader:
             raise ended()
         self._follow_rank()
         if self._progress is not None and self._progress.begun:
-            # The last epoch was left in the middle: drop what was prepared for it and go on to the next.
+            # The last epoch was left in the middle: drop what was prepared for it and continue with the next.
             self._drop_prepared()
             self._meters.epoch_left()
             self._end_epoch()
@@ -157,7 +157,7 @@ class Loader:
         return count
 
     def _next(self, iterator: EpochIterator) -> Batch | Sample | dict[str, Any]:
-        """What the iterator gives next; in turn, which is its to see to."""
+        """The next step of an iterator, which has acquired the turn."""
         if iterator.progress.ended:
             raise StopIteration
         self._check_open()
@@ -167,7 +167,7 @@ class Loader:
         if iterator.portions is not None and iterator.portions.deal is not self._deal:
             iterator.portions = None  # resharded: what was not handed out of them is dealt again
         asked = None if iterator.portions and not self._meters.sinks else self._meters.request()
-        # Who asks for a batch is done with the one before it.
+        # A consumer that requests a batch is done with the previous one.
         if self._unsettled:
             self._settle()
         self._before, self._placed = self._cursor, None
@@ -183,7 +183,7 @@ class Loader:
                 self._taking = False
             if unit is None:
                 if self._wanted == self._cursor.epoch:
-                    self._wanted = None  # said of this very epoch, not that it should come again
+                    self._wanted = None  # meant this very epoch, not that it should run again
                 self._end_epoch()
                 self._meters.epoch_ended()
                 iterator.progress.ended = True
@@ -194,7 +194,7 @@ class Loader:
             if self._output.looks_ahead:
                 self._look_ahead(iterator.portions)
         except BaseException:
-            self._cursor = here  # interrupted while it looks ahead: this step reaches nobody
+            self._cursor = here  # interrupted while looking ahead: this step is not delivered
             self._end_iteration(iterator)
             raise
         return step
@@ -202,10 +202,10 @@ class Loader:
     def _end_iteration(self, iterator: EpochIterator) -> None:
         """End an iterator that has failed."""
         self._drop_prepared()
-        iterator.progress.ended = not self._closed  # who asks next hears that it was closed, not that it ended
+        iterator.progress.ended = not self._closed  # if closed, the next request reports that instead of an end
 
     def _look_ahead(self, portions: Portions) -> None:
-        """Hand over what comes next where it is complete, so that it is on its way while the training works on this step."""
+        """Hand over the next step if it is complete, so that it is copied while the training works on this one."""
         coming = portions.next_step()
         if coming is None:
             unit = self._peek()
@@ -213,7 +213,7 @@ class Loader:
                 return
             coming = unit, 0, None
         unit, number, steps = coming
-        with suppress(Exception):  # raised when the step is asked for: it goes wrong again then
+        with suppress(Exception):  # raised when the step is requested: it fails again then
             steps = steps or UnitSteps(unit.batch(), self._deal, self._plan.batch is None)
             if number < steps.count:
                 self._early = EarlyStep(unit, number, self._output.hand_over(steps.step(number)))
@@ -222,7 +222,7 @@ class Loader:
         """The unit that comes next, if it is complete."""
         feed = self._machinery.feed
         if self._peeked is None and feed is not None:
-            with suppress(Exception):  # raised again when the unit is asked for
+            with suppress(Exception):  # raised again when the unit is requested
                 self._peeked = feed.take(block=False)
         return self._peeked
 
@@ -270,7 +270,7 @@ class Loader:
         good = None
         if unit.error is not None:
             self._failed = presentable(unit.error)
-            # Of several batches in one unit those before the error are as good as if each were a unit of its own.
+            # If a unit has several batches, those before the error are delivered, as if each were a unit of its own.
             good = unit.good_rows // self._deal.size * self._deal.size if isinstance(unit, BatchUnit) else 0
             if not good:
                 raise self._failed
@@ -286,7 +286,7 @@ class Loader:
         return unit
 
     def _note_empty(self, end: EpochEnd) -> None:
-        """Log once that an epoch gave nothing: a training loop over no batches ends without a word."""
+        """Log once that an epoch was empty: a training loop over no batches ends silently."""
         if self._cursor.row or self._part.number or self._told_empty:
             return  # a batch was handed out, perhaps before a state was saved; or other workers may have some
         self._told_empty = True
@@ -298,7 +298,7 @@ class Loader:
         skipped = unit.skipped
         if skipped:
             self._meters.skipped(map(kind_of, skipped))
-            # What fails on the way to a filter or the like fails on all ranks and in all torch workers: one of them lists it.
+            # What fails before a filter or similar fails on all ranks and in all torch workers: one of them lists it.
             elsewhere = 0 if self._rank.rank == self._part.number == 0 else unit.fronts
             self._bad_samples.note(skipped, unit.epoch, elsewhere)
         self._skips.count(rows, skipped, unit.fronts, unit.epoch, unit.before_skipped, self._cursor)
@@ -309,8 +309,8 @@ class Loader:
     def epoch(self) -> int:
         """The epoch being iterated, or, between epochs, the next one.
 
-        After `load_state_dict` this may wait for a batch: where samples cannot be counted, only that shows whether the saved
-        epoch goes on. Asked again before that is known, by a function that makes the batch, it is the saved one.
+        After `load_state_dict` this may wait for a batch: if samples cannot be counted, only that shows whether the saved epoch
+        continues. While that is unknown, a function that makes the batch sees the saved epoch.
         """
         self._follow_rank()
         if self._unsettled:
@@ -340,7 +340,7 @@ class Loader:
 
     @property
     def remaining(self) -> int | None:
-        """Batches of the present epoch that are still to be handed out; None where samples cannot be counted, or without end."""
+        """Batches left in the present epoch; None if samples cannot be counted, or the epoch is endless."""
         if epoch_steps(self._plan, self._deal) is None:
             return None
         self._follow_rank()
@@ -358,7 +358,7 @@ class Loader:
 
     @property
     def batch_sampler(self) -> TrainerSampler:
-        """For trainers such as Lightning, which set a loader's epoch by it."""
+        """For trainers such as Lightning, which use it to set a loader's epoch."""
         return TrainerSampler(self._follow_trainer, self._deal.size)
 
     def _follow_trainer(self, epoch: int) -> None:
@@ -406,11 +406,10 @@ class Loader:
 
     @_in_turn
     def skip(self, steps: int) -> None:
-        """Leave out the next `steps` batches of this epoch (samples, without `batch`), as if they had been taken.
+        """Skip the next `steps` batches of this epoch (samples, without `batch`), as if they had been taken.
 
-        For programs that know how many batches they have trained on, and have saved no state; the next iteration goes on from
-        there. Nothing is read for it; only where samples cannot be counted (after a `filter`, on a stream) they are made and
-        dropped.
+        For programs that know how many batches they have trained on, but have saved no state; the next iteration continues from
+        there. Nothing is read, unless samples cannot be counted (after a `filter`, on a stream): then they are made and dropped.
         """
         check_count("skip(", steps, 0)
         self._check_open()
@@ -460,13 +459,13 @@ class Loader:
         self._before = before
 
     def _with_counts(self, cursor: Cursor) -> Cursor:
-        """The same place with the bad samples counted up to it; those of a loaded cursor, or from before a reshard, it has."""
+        """The same place with the bad samples counted up to it. A loaded cursor, and one from before a reshard, has them."""
         if self._skips is None or cursor.counts is not None:
             return cursor
         return replace(cursor, counts=self._skips.counts(cursor, self._deal.world))
 
     def _place(self, cursor: Cursor, placed: Cursor | None) -> None:
-        """Go on from here; the start of the next epoch where no batch is left in this one. `placed` is where the user put it."""
+        """Continue here, or at the start of the next epoch if no batch is left. `placed` is where the user put it."""
         self._move(cursor)
         self._placed = placed
         # The state may have been saved right after the last batch of its epoch, or with batches of another size.
@@ -476,7 +475,7 @@ class Loader:
             self._pass(cursor)
 
     def _pass(self, cursor: Cursor) -> None:
-        """Begin the next epoch, because no batch is left after a loaded cursor; on other ranks there may be one."""
+        """Begin the next epoch, because no batch is left after a loaded cursor; other ranks may have one."""
         self._move(Cursor(cursor.epoch + 1))
         self._passed = cursor
 
@@ -487,10 +486,10 @@ class Loader:
 
     @_in_turn
     def _settle(self) -> None:
-        """Find out whether the epoch goes on after a loaded state, where only its samples can tell."""
+        """Find out whether the epoch continues after a loaded state, if only its samples can show that."""
         if not self._unsettled:
             return
-        self._unsettled = False  # at once: who asks meanwhile, a function that makes the batch say, is not to wait for it
+        self._unsettled = False  # first: a function that makes this batch may ask too, and must not wait for it
         try:
             self._check_open()
             unit = self._take_unit()
@@ -499,7 +498,7 @@ class Loader:
                 self._pass(self._cursor)
             else:
                 self._peeked = unit
-        except Exception as error:  # noqa: BLE001  raised in its place: where the next batch is asked for
+        except Exception as error:  # noqa: BLE001  raised later, when the next batch is requested
             self._failed = error
         except BaseException:
             self._unsettled = True
@@ -513,7 +512,7 @@ class Loader:
     # ---- looking in ----------------------------------------------------------------------------------------------------------
 
     def stats(self) -> Stats:
-        """What has been measured so far, as plain data. Remote workers are counted now, also before the first batch."""
+        """The measurements so far, as plain data. Remote workers are those connected now, also before the first batch."""
         stats, remote = self._meters.snapshot(), self._machinery.executor.remote
         if remote is None:
             return stats
@@ -567,7 +566,7 @@ class Loader:
             self._meters.look()
         self._drop_prepared()  # ends the wait of another thread
         mine = self._turn.acquire(timeout=_TURN_S)
-        # Without workers it is another thread that works, with memory that must not be freed under it: it lets go itself.
+        # Without workers another thread works, with memory that must not be freed while it does: it frees the memory itself.
         if mine or self._machinery.executor.ahead:
             self._let_go()
         if mine:
@@ -615,7 +614,7 @@ class Loader:
     if not TYPE_CHECKING:  # type checkers know what is there
 
         def __getattr__(self, name: str) -> Any:
-            """An answer to what other loaders taught."""
+            """Advice for names known from other loaders."""
             if hasattr(type(self), name):
                 return object.__getattribute__(self, name)  # a property that raised an AttributeError: again, to show that
             raise unknown_attribute(self, name)
@@ -625,7 +624,7 @@ class Loader:
             raise ClosedError("this loader is closed; make a new one with pipeline.loader()")
         if self._process == os.getpid():
             return
-        # A forked child. Without workers it can go on; but not in the middle of what a thread, which it does not have, was doing.
+        # A forked child. Without workers it can continue, unless a thread that does not exist here was using the loader.
         survives = self._machinery.executor.survives_fork
         if not survives or not in_turn:
             why = "a thread was using it" if survives else "its workers are"
@@ -633,9 +632,9 @@ class Loader:
         self._process = os.getpid()
 
     def _follow_rank(self) -> None:
-        """Run for the rank that this process is by now: a loader may be made before the process group.
+        """Follow the present rank of this process: a loader may be made before the process group.
 
-        Once a batch was taken for another rank it is too late.
+        Once a batch was taken for another rank, it is too late.
         """
         now = rank_of(self._plan.shard, self._carried)
         if not now.contradicts(self._rank):

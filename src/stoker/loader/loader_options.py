@@ -1,4 +1,4 @@
-"""How a loader is to run, as its user said."""
+"""The arguments of `pipeline.loader()`, checked."""
 
 from __future__ import annotations
 

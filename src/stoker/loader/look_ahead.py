@@ -1,7 +1,7 @@
-"""Telling the source what comes: because the plan is known, what is needed next can be fetched now.
+"""Announces upcoming samples to the source, so that it can fetch them early.
 
-Only sources that fetch ahead listen, through a cache or into memory. They are told the samples of this epoch and the next, in
-order: all of them for a short way, or an even selection for a long one, as they ask for.
+Only sources that fetch ahead, into a cache or into memory, listen. They get the samples of this epoch and the next in order:
+all of them for a short distance, or an even selection for a long one, as they request.
 """
 
 from __future__ import annotations

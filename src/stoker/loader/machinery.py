@@ -1,4 +1,4 @@
-"""What runs a loader's plan: workers, memory for batches, meters, and the feed that brings units from some place on."""
+"""What runs a loader's plan: workers, memory for batches, meters, and the feed, which starts at any cursor."""
 
 from __future__ import annotations
 

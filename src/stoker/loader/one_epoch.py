@@ -1,4 +1,4 @@
-"""One epoch by a loader of its own: what iterating a pipeline gives."""
+"""One epoch with a loader of its own: what iterating a pipeline gives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cache of a plan, opened: where it lies, how large it may become, and which values it may find there."""
+"""Opens the cache of a plan: where it is, how large it may become, and which values it may contain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long reading takes by where samples are stored: one slow shard, or one slow server, shows here."""
+"""Reading times by storage location, which reveal a single slow shard or server."""
 
 from __future__ import annotations
 

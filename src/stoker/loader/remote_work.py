@@ -1,4 +1,4 @@
-"""How the work of batches and segments is done elsewhere: rows are asked for by their places, and come back as columns."""
+"""The work of batches and segments done by other programs: rows are requested by their places and come back as columns."""
 
 from __future__ import annotations
 

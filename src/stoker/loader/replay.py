@@ -1,6 +1,6 @@
-"""Bad samples of a quarantine file, run again one by one in the caller's thread: prints show, and a debugger stops.
+"""Runs the bad samples of a quarantine file again, one by one in the caller's thread, where prints show and a debugger stops.
 
-The file is the one `on_error("skip", quarantine=...)` writes (`bad_samples.py`).
+The file is the one that `on_error("skip", quarantine=...)` writes (`bad_samples.py`).
 """
 
 from __future__ import annotations

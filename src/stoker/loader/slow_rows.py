@@ -1,12 +1,12 @@
-"""Which samples take much longer than others: known from the index or from an earlier epoch, so that they can be started early.
+"""Which samples take much longer than others, known from the index or an earlier epoch, so that they can start early.
 
-A photograph of 80 megapixels among thumbnails, or an object that a server takes long to find, holds up the batch it is in, and
-with it all that come after. But the order is known. A sample that is known to be slow becomes a task of its own, begun as soon as
-its batch is offered; and batches are offered so far ahead that it is done when its turn comes. Batches and their order stay.
+A photograph of 80 megapixels among thumbnails, or an object that a server takes long to find, holds up its batch and all later
+ones. But the order is known. A sample known to be slow becomes a task of its own, which starts as soon as its batch is offered,
+and batches are offered early enough for it to finish in time. Batches and their order do not change.
 
-What is learned here is a guess that changes nothing but times. Functions say which of their samples were slow. Of other tasks
-that took too long all samples are suspects: the next time, each has a task of its own, which shows the slow one. The stored size
-of a sample makes it a suspect before anything is read.
+What is learned here affects nothing but timing. Functions report which of their samples were slow. In other tasks that took too
+long, all samples are suspects: the next time, each gets a task of its own, which identifies the slow one. A large stored size
+makes a sample a suspect before anything is read.
 """
 
 from __future__ import annotations

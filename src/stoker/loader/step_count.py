@@ -1,4 +1,4 @@
-"""How many batches an epoch has, where that is known by arithmetic; none at all is a mistake, and is explained."""
+"""How many batches an epoch has, if arithmetic can tell. None at all is a mistake, which is explained."""
 
 from __future__ import annotations
 

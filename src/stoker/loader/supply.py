@@ -1,4 +1,4 @@
-"""Which batch comes next: by arithmetic where samples can be counted, by cutting a stream of rows where they cannot."""
+"""Which batch comes next: by arithmetic if samples can be counted, by cutting a stream of rows if not."""
 
 from __future__ import annotations
 

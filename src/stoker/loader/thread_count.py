@@ -1,4 +1,4 @@
-"""How many worker threads a loader starts unless the user says: this process's share of the cores."""
+"""How many worker threads a loader starts by default: this process's share of the cores."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Trainers that count epochs themselves, and tell a loader by the sampler they expect it to have.
+"""Lets trainers that count epochs themselves set the epoch, through the sampler they expect a loader to have.
 
 Lightning calls ``loader.batch_sampler.sampler.set_epoch(n)`` before each epoch. It does not load a loader's state from a
-checkpoint of a finished epoch, so without this call it would begin the data again at epoch 0. And where it cannot ask a loader
-for its length, it takes a batch while it is busy with the one before, to know the last batch when it comes.
+checkpoint of a finished epoch, so without this call it would start again at epoch 0. If it cannot get a loader's length, it takes
+a batch while it works on the previous one, to know which is the last.
 """
 
 from __future__ import annotations

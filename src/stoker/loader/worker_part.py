@@ -1,4 +1,4 @@
-"""What one worker of a torch DataLoader runs of a pipeline: every so many steps of its rank."""
+"""The part of a pipeline that one worker of a torch DataLoader runs: every n-th step of its rank."""
 
 from __future__ import annotations
 

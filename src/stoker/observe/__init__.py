@@ -1,4 +1,4 @@
-"""Measurements as data, and what is made of them: the verdict, traces, pages, and what other tools read.
+"""Measurements as data, and what is made of them: the verdict, traces, pages, and output for other tools.
 
 >>> import stoker.observe
 >>> stoker.observe.merge([stoker.observe.Stats(batches=1), stoker.observe.Stats(batches=2)]).batches

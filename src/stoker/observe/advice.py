@@ -1,4 +1,4 @@
-"""What would help against each limit, and what it would give: predicted where the measured costs support it."""
+"""What would help against each limit, and by how much: predicted where the measured costs allow it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What limits a run: a list of limits, each with the evidence it needs; the first that has it is named. Arithmetic alone."""
+"""Finds what limits a run: a list of limits, each with the evidence it needs; the first that has it is named. Arithmetic only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How fast a machine could do some work at most, from what one core takes for it."""
+"""How fast a machine could do some work at most, from what one core needs for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a pipeline will do, as text: the way of the data from source to batch."""
+"""Describes what a pipeline will do, as text: the path of the data from source to batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a loader knows of its data and its machine, beside what it measured: plain data for the verdict."""
+"""What a loader knows of its data and its machine besides measurements: plain data for the verdict."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""A loader watched while it runs: a page on this machine, and a view in the terminal beside it.
+"""Live view of a running loader: a page on this machine, and a view in the terminal.
 
-The page is for whoever has its address: it is served on loopback alone, to whoever shows the token in it. The token comes in the
-address once; after that in a header, which no page of another origin can send without being asked back, and gets no answer to.
-There is no cookie, so that nobody's browser sends it unasked.
+The page is private to the users who have its address: it is served on loopback only, to requests with the token. The token
+comes in the address once, and afterwards in a header, which a page of another origin cannot send without a preflight, which is
+not answered. There is no cookie, so no browser sends the token unasked.
 """
 
 from __future__ import annotations

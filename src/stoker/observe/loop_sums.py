@@ -1,4 +1,4 @@
-"""What a training loop was handed, and how long it waited: sums over its batches, taken when somebody asks."""
+"""What a training loop received, and how long it waited: sums over its batches, computed when requested."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A speed test: how many samples per second something gives, in rounds, once it runs steadily."""
+"""A speed test: how many samples per second something yields, in rounds, once it runs steadily."""
 
 from __future__ import annotations
 

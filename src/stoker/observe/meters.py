@@ -1,4 +1,4 @@
-"""What counts while a loader runs. Snapshots of it are `Stats`."""
+"""The counters of a running loader. Snapshots of them are `Stats`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A pipeline and a loader in a notebook: the graph, what is measured, and the explanation to be unfolded."""
+"""A pipeline and a loader in a notebook: the graph, the measurements, and a collapsible explanation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NVTX ranges, which Nsight Systems shows beside what the GPU does."""
+"""NVTX ranges, which Nsight Systems shows next to the work of the GPU."""
 
 from __future__ import annotations
 

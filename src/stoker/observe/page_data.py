@@ -1,4 +1,4 @@
-"""What a page shows of a run, as plain values: one mapping, in a report for good, or asked for again and again while it runs."""
+"""What a page shows of a run, as plain values: one mapping, stored in a report, or requested repeatedly while it runs."""
 
 from __future__ import annotations
 

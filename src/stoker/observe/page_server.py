@@ -1,7 +1,7 @@
-"""A server of pages beside training: a thread that waits for connections, and one for each of them.
+"""A page server next to training: a thread that waits for connections, and one for each of them.
 
-Browsers open some and say nothing, and must keep nobody waiting. A forked child has the port but no thread that answers, so it
-closes its own copy.
+Browsers open connections without sending anything, which must not delay others. A forked child has the port but no thread that
+answers, so it closes its copy.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A pipeline as a graph from its source to the training loop: boxes as wide as what they cost, edges as thick as what passes.
+"""A pipeline as a graph from its source to the training loop: boxes as wide as their cost, edges as thick as their traffic.
 
-One SVG without script or style sheet: it looks the same in a report, in a notebook and in a file, on light and on dark.
+One SVG without script or style sheet: it looks the same in a report, in a notebook and in a file, on light and dark backgrounds.
 """
 
 from __future__ import annotations

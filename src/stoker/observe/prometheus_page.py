@@ -1,4 +1,4 @@
-"""The statistics of a loader where Prometheus collects them."""
+"""The statistics of a loader for Prometheus to collect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The statistics of all ranks, brought together by the process group that training has anyway."""
+"""The statistics of all ranks, gathered through the process group that training already has."""
 
 from __future__ import annotations
 

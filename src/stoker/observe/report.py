@@ -1,4 +1,4 @@
-"""Reports as pages: one HTML file each, which asks nothing of anybody: its data, style and script are in it."""
+"""Reports as pages: one HTML file each that requests nothing: data, style and script are inside."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one needs to know to run something again: versions, the machine, and how the loader was made."""
+"""What is needed to repeat a run: versions, the machine, and the arguments of the loader."""
 
 from __future__ import annotations
 

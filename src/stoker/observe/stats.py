@@ -1,6 +1,6 @@
-"""What was measured, as plain frozen data: fit for JSON, to be added up over ranks, and to be subtracted for a part of a run.
+"""Measurements as plain frozen data: fit for JSON, can be added over ranks, and subtracted to get a part of a run.
 
-All times are in seconds, all sizes in bytes. Text is made of it in `verdict.py`.
+All times are in seconds, all sizes in bytes. `verdict.py` turns them into text.
 """
 
 from __future__ import annotations

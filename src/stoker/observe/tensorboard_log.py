@@ -1,7 +1,7 @@
-"""What a loader measures, where TensorBoard shows it: numbers over time, pictures, the verdict, and a timeline.
+"""A loader's measurements for TensorBoard: numbers over time, pictures, the verdict, and a timeline.
 
-It is a run of its own beside those of the training, because TensorBoard follows one file per run. It is written by the thread
-that takes batches, some times per minute, and is complete on the disk each time.
+It is a run of its own next to those of the training, because TensorBoard follows one file per run. It is written by the thread
+that takes batches, a few times per minute, and is complete on the disk each time.
 """
 
 from __future__ import annotations

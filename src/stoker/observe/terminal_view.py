@@ -1,4 +1,4 @@
-"""A loader in the terminal, beside training: rates, waiting, steps and workers, drawn again every second on standard error."""
+"""A loader in the terminal during training: rates, waiting, steps and workers, redrawn every second on standard error."""
 
 from __future__ import annotations
 

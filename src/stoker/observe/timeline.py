@@ -1,7 +1,6 @@
-"""Who did what when: the training loop's waits and steps, and the steps of every task, on the row of its worker.
+"""Who did what when: the training loop's waits and steps, and the steps of every task, in the row of its worker.
 
-`TimelineRecorder` listens to a loader's meters; a `Timeline` is what it heard, as plain data, and `timeline_svg.py` makes a
-picture of it.
+`TimelineRecorder` listens to a loader's meters; a `Timeline` is what it recorded, as plain data, and `timeline_svg.py` draws it.
 """
 
 from __future__ import annotations

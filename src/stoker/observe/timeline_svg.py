@@ -1,4 +1,4 @@
-"""Timelines as a picture: an SVG complete in itself, in light and dark, for a page or for a file of its own."""
+"""Timelines as a picture: a self-contained SVG, in light and dark, for a page or a file of its own."""
 
 from __future__ import annotations
 

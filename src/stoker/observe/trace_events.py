@@ -1,7 +1,7 @@
 """Timelines of tasks and waits as Chrome traces, which Perfetto and chrome://tracing open.
 
-A process of the trace is the training process, or a worker process; its rows are the training loop and the workers. Times are
-whole microseconds since the trace began: of numbers that are cut off alike, what lies within another still does.
+A process of the trace is the training process or a worker process; its rows are the training loop and the workers. Times are
+whole microseconds since the trace began: all are rounded down, so nested spans stay nested.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The file of a Chrome trace, written as events come: complete JSON on the disk after every write.
 
-What ends the document is written after every part and overwritten by the next one, so a file of a process that was killed opens
-as well as any other; so does a copy made while it grows. That goes for gzip, too: the stream is ended on a copy of its state.
+The end of the document is written after every part and overwritten by the next one, so the file of a killed process opens like
+any other, and so does a copy made while it grows. This holds for gzip, too: the stream is ended on a copy of its state.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The time of day, for records that people and their tools read. Nothing waits by it: it may jump."""
+"""The time of day, for records that people and their tools read. Nothing waits by it, because it may jump."""
 
 from __future__ import annotations
 

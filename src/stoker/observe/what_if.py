@@ -1,4 +1,4 @@
-"""What a sample takes, what there is for it, and what rate follows: now, and if something were changed. Arithmetic alone."""
+"""What a sample costs, what is available, and the resulting rate: now, and if something were changed. Arithmetic only."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A trace as TensorBoard's profile plugin reads it: an XSpace, a protocol buffer.
 
-No package has its messages to import, so the few fields that a timeline needs are written here: a plane of the host, a line for
-every row, an event for every slice. Older versions of the plugin (2.13) read the Chrome trace itself.
+No package provides its messages for import, so the few fields that a timeline needs are written here: a plane for the host, a
+line for every row, an event for every slice. Older versions of the plugin (2.13) read the Chrome trace itself.
 """
 
 from __future__ import annotations

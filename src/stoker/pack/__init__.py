@@ -1,7 +1,7 @@
-"""Writers: samples go in; tar shards, TFRecord files and LMDB databases come out, whole or not at all, indexes beside them.
+"""Writers: samples go in; tar shards, TFRecord files and LMDB databases come out, whole or not at all, with their indexes.
 
-The same samples always give the same bytes. What is written here is read by `stoker.source` and by the tools each format comes
-from: GNU tar, Python's tarfile and webdataset; TensorFlow; py-lmdb.
+The same samples always give the same bytes. What is written here is read by `stoker.source` and by the tools of each format: GNU
+tar, Python's tarfile and webdataset; TensorFlow; py-lmdb.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What tells one version of a function from another: its code, the values it holds, and what it names of the user's own modules.
+"""A digest that distinguishes versions of a function: its code, the values it holds, and what it uses of the user's own modules.
 
-The same in every process: no address, no order of a set, no place of a file goes into it. Values are taken apart as pickle would
-do it, though nothing is ever made of that: a value which pickle refuses (a lock, a connection) counts by its type only.
+It is the same in every process: no address, no order of a set, no file path goes into it. Values are taken apart as pickle
+would do it, but nothing is ever unpickled; a value that pickle refuses (a lock, a connection) counts by its type only.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Names become columns: `select`, `rename` and `drop` are resolved here, once, and nothing is left of them when a plan runs.
+"""Names become columns: `select`, `rename` and `drop` are resolved here, once, and are gone when a plan runs.
 
 A column has one name from the read to the batch, that of the source's field, whatever users call it in between. A function over
-whole samples needs the names that hold at its place: there, columns are named so, and go on under these names. After a function
-that decides which fields there are, nothing can be resolved, and verbs over names stay steps.
+whole samples needs the names valid at its place: there, columns are renamed, and keep these names from then on. After a function
+that decides which fields exist, nothing can be resolved, and verbs over names remain steps.
 """
 
 from __future__ import annotations
@@ -26,23 +26,22 @@ N = TypeVar("N", bound=AnyNode, covariant=True)
 
 
 class Held(NamedTuple):
-    """A field at some place of a pipeline: its column, what that holds there, and, while it is as stored, the source's field."""
+    """A field at some place of a pipeline: its column, the column's type there, and the source's field while it is unchanged."""
 
     column: str
     spec: FieldSpec
     stored: str | None = None
 
 
-#: the fields at some place, in their order; None: a function decides them
+#: the fields at some place, in their order; None: a function decides which they are
 View = Union[Mapping[str, Held], None]
-#: makes one column of several: the first that a sample has
+#: makes one column from several: the first that a sample has
 Either = Callable[[tuple[str, ...]], str]
 
 
 @dataclass(frozen=True, slots=True)
 class Step(Generic[N]):
-    """A verb as it runs: the fields before it, the columns of those it looks at, by name (None: as they are), and its
-    random streams."""
+    """A verb as it runs: the fields before it, the columns it reads, by name (None: unknown), and its random streams."""
 
     node: N
     view: View
@@ -50,15 +49,15 @@ class Step(Generic[N]):
     streams: tuple[int, ...] = ()
 
     def held(self, name: str) -> Held | None:
-        """A field before it, as far as that is known."""
+        """A field before it, if known."""
         return None if self.view is None else self.view[name]
 
     def given(self, name: str) -> FieldSpec | None:
-        """What a field before it holds."""
+        """The type of a field before it, if known."""
         return None if self.view is None else self.view[name].spec
 
     def column(self, name: str) -> str:
-        """The column of a field it looks at."""
+        """The column of a field that it reads."""
         return name if self.view is None else self.view[name].column
 
     @property
@@ -71,9 +70,9 @@ AnyStep = Step[AnyNode]
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Steps, and the fields after them that somebody looks at: {name: column}; None: those that a function gave.
+    """Steps, and the fields after them that are used: {name: column}; None: those that a function returned.
 
-    With `moves` columns have to be named so in the end; without, they are.
+    With `moves`, columns must be renamed at the end; without, they already have these names.
     """
 
     steps: tuple[AnyStep, ...] = ()
@@ -90,17 +89,17 @@ def view_of(specs: Specs) -> View:
 
 
 def renamed(view: View) -> View:
-    """The same fields when columns are called what they are."""
+    """The same fields when columns have the fields' own names."""
     return view if view is None else {name: held._replace(column=name) for name, held in view.items()}
 
 
 def resolve(
     nodes: Iterable[AnyNode], view: View, either: Either | None = None, streams: Iterable[tuple[int, ...]] = repeat(())
 ) -> tuple[list[AnyStep], View]:
-    """The steps that are left of some verbs, and the fields after them; raises when a verb names a field that is not there.
+    """The steps that remain of some verbs, and the fields after them; raises if a verb names a field that does not exist.
 
-    `either` is for columns as the source gives them. `streams` are the random streams of each verb, of which no more are taken
-    than there are verbs.
+    `either` is for columns as the source provides them. `streams` are the random streams of each verb; no more are taken than
+    there are verbs.
     """
     steps: list[AnyStep] = []
     touched: set[str] = set()  # names that may no longer be those of the source
@@ -144,7 +143,7 @@ def _after(node: AnyNode, view: View) -> View:
 
 
 def _first(node: AnyNode, name: str, view: Mapping[str, Held], either: Either) -> Held:
-    """A field, or, where it is the first of several to choose from, the column of whichever a sample has."""
+    """A field, or, if it is the first of several alternatives, the column with the first that a sample has."""
     for olds, new in node.effect.renames:
         found = [old for old in olds if old in view]
         if len(found) > 1 and found[0] == name:
@@ -164,9 +163,9 @@ def arrange(
     here: str = "the fields here are",
     kind: type[StokerError] = ConfigError,
 ) -> dict[str, T]:
-    """The fields after a `select`, `rename` or `drop`; raises a `kind` of error when it names one that is not there."""
+    """The fields after a `select`, `rename` or `drop`; raises an error of type `kind` if it names one that does not exist."""
     effect = node.effect
-    names, gone = dict[str, str](), set(effect.drops)  # old name -> new, and what is left out
+    names, gone = dict[str, str](), set(effect.drops)  # old name -> new, and what is removed
     values = dict(fields)
     for name in (*(effect.only or ()), *effect.drops):
         check_there(node, name, fields, here, kind)
@@ -193,14 +192,14 @@ def check_there(
     here: str = "the fields here are",
     kind: type[StokerError] = ConfigError,
 ) -> None:
-    """Raise when a verb names a field that is not there."""
+    """Raise if a verb names a field that does not exist."""
     if name not in fields:
         names = ", ".join(fields) or ("none" if kind is ConfigError else "no fields")
         raise kind(f"{verb_of(node)} names the field {name!r}, but {here} {names}{node.advice(name, fields)}")
 
 
 def work_of(steps: Sequence[AnyStep], view: View, need: set[str] | None) -> tuple[Work, set[str] | None]:
-    """Steps as work after which `need` is looked at, and the columns that must be there before it; None: all."""
+    """Steps as work after which `need` is used, and the columns that must exist before it; None: all."""
     columns = None if view is None else {name: held.column for name, held in view.items() if need is None or name in need}
     front = columns_before(steps, columns)
     last = next((step for step in reversed(steps) if _looks_at_all(step)), None)
@@ -210,7 +209,7 @@ def work_of(steps: Sequence[AnyStep], view: View, need: set[str] | None) -> tupl
 
 
 def columns_before(steps: Sequence[AnyStep], columns: Mapping[str, str] | None) -> set[str] | None:
-    """The columns that must be there before some steps, after which these are looked at; None: all."""
+    """The columns that must exist before some steps, after which these are used; None: all."""
     whole = next((at for at, step in enumerate(steps) if _looks_at_all(step)), None)
     after = columns if whole is None else steps[whole].columns
     reads = {column for step in steps[:whole] for column in step.reads}
@@ -222,7 +221,7 @@ def _looks_at_all(step: AnyStep) -> bool:
 
 
 def varying_fields(nodes: Iterable[StageNode]) -> set[str]:
-    """Fields that hold images of varying size at the end, as far as the stages alone tell."""
+    """Fields that hold images of varying size at the end, judging from the stages alone."""
     varying: set[str] = set()
     for node in nodes:
         effect = node.effect
@@ -236,16 +235,16 @@ def varying_fields(nodes: Iterable[StageNode]) -> set[str]:
 
 
 def read_with(steps: Sequence[AnyStep], source: AnySource) -> int | None:
-    """The image step that is done in the native call which reads its field, if there is one.
+    """The image step that runs in the same native call as the read of its field, if there is one.
 
-    The steps before it touch other columns, so that it may come first. Random numbers do not depend on that, and neither
-    does which row is reported when several are bad; of a row that is bad in two ways, the image's error is reported.
+    The steps before it use other columns, so it may come first. Random numbers do not depend on that, and neither does which
+    row is reported if several are bad; if a row is bad in two ways, the image's error is reported.
     """
     return next((at for at in range(len(steps)) if _hindrance(steps, at, source) is None), None)
 
 
 def why_two_calls(steps: Sequence[AnyStep], at: int, source: AnySource) -> str | None:
-    """Why an image step is not done in the call that reads its field; None: it is."""
+    """Why an image step does not run in the call that reads its field; None: it does."""
     first, why = read_with(steps, source), _hindrance(steps, at, source)
     if why is None and first is not None and first < at:
         return f"only one field is decoded as it is read, and that is {steps[first].node.effect.reads[0]!r}"
@@ -253,7 +252,7 @@ def why_two_calls(steps: Sequence[AnyStep], at: int, source: AnySource) -> str |
 
 
 def _hindrance(steps: Sequence[AnyStep], at: int, source: AnySource) -> str | None:
-    """What keeps a step from being done in the call that reads; None: nothing does."""
+    """What prevents a step from running in the call that reads; None: nothing does."""
     step, node = steps[at], steps[at].node
     if not isinstance(node, Image) or step.columns is None:
         return f"{verb_of(node)}() needs what was read"

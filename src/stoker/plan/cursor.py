@@ -1,6 +1,6 @@
-"""The cursor: where to resume. Two integers, and for samples numbered as they come, where in the source the next one is.
+"""The cursor: where to resume. Two integers, plus the position in the source if samples are numbered as they come.
 
-With `on_error("skip")` a state also holds how many samples were bad so far, so that a budget outlasts a restart.
+With `on_error("skip")` a state also holds how many samples were bad so far, so that the budget survives a restart.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a verb does to fields, as one value beside its node; and what pictures become, known before the first byte moves."""
+"""The effect of a verb on fields, as a value; and the size and type of pictures, known before the first byte moves."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Mixing in exact proportions, by arithmetic: which member stands at a position, and which of its samples.
+"""Mixing in exact proportions, by arithmetic: which member is at a position, and which of its samples.
 
-Positions are cut into blocks of one fixed pattern, in which every member appears as often as its weight says, spread as evenly as
-can be. So any position can be asked for alone, and every prefix of an epoch keeps the proportions to within one sample of each.
+Positions are cut into blocks of one fixed pattern, in which every member appears as often as its weight says, as evenly spread as
+possible. So any position can be computed alone, and every prefix of an epoch keeps the proportions to within one sample each.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""When samples are needed again: known, because the order is. A full cache keeps what is needed soonest."""
+"""When samples are needed again, which is known because the order is. A full cache keeps what is needed soonest."""
 
 from __future__ import annotations
 

@@ -47,14 +47,14 @@ class Skip:
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """The data `count` times over in one epoch, newly shuffled each time; None: without end."""
+    """The data `count` times in one epoch, shuffled differently each time; None: without end."""
 
     count: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One of the pipelines that are mixed: its own order, and where its samples begin among all of them."""
+    """One of the mixed pipelines: its own order, and where its samples begin in the combined source."""
 
     verbs: tuple[OrderNode, ...]
     first: int
@@ -75,7 +75,7 @@ class Mix:
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """Which part of every global batch is this rank's. Without rank and world: found when a loader is made."""
+    """This rank's part of every global batch. Without rank and world they are looked up when a loader is made."""
 
     rank: int | None = None
     world: int | None = None
@@ -89,7 +89,7 @@ class Shard:
 class Image(Verb):
     """Decode and transform an image field in one pass.
 
-    With `as_pillow` whatever the kernel does not decode is what Pillow makes of it, damaged files and all depths included.
+    With `as_pillow`, whatever the kernel does not decode is decoded as Pillow does, including damaged files and all depths.
     """
 
     field: str
@@ -141,7 +141,7 @@ class Decode(Verb):
 class Map(OpaqueVerb):
     """A user's function over whole samples; `rng` may be the name of its random stream.
 
-    With `seeded`, here as in others, the process's random generators are seeded for it.
+    With `seeded`, here and below, the process's random generators are seeded before each call.
     """
 
     fn: Function
@@ -207,7 +207,7 @@ class Select(Verb):
 
 @dataclass(frozen=True, slots=True)
 class Rename(Verb):
-    """New names for fields: (old, new) pairs. Of several old ones (``"jpg;png"``) the first that is there."""
+    """New names for fields: (old, new) pairs. Of several old names (``"jpg;png"``), the first that a sample has."""
 
     names: tuple[tuple[str, str], ...]
 
@@ -217,13 +217,13 @@ class Rename(Verb):
 
     def advice(self, name: str, known: Iterable[str]) -> str:
         new = dict(self.names)[name]
-        swapped = new in known and ";" not in name  # as it was written before
+        swapped = new in known and ";" not in name  # written as rename(old="new")
         return f"; the new name comes first: rename({name}={new!r})" if swapped else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Drop(Verb):
-    """Leave these fields out."""
+    """Remove these fields."""
 
     fields: tuple[str, ...]
 
@@ -234,9 +234,9 @@ class Drop(Verb):
 
 @dataclass(frozen=True, slots=True)
 class Cached(Verb):
-    """Keep what samples are at this place: in memory (`where` is ``"memory"``) or in a folder; `nbytes` bounds it.
+    """Store samples as they are at this place: in memory (`where` is ``"memory"``) or in a folder, at most `nbytes`.
 
-    It changes nothing but the time it takes: neither fields nor random numbers nor what a saved state must agree with.
+    It affects nothing but speed: neither fields, nor random numbers, nor the fingerprint in a saved state.
     """
 
     where: str
@@ -265,7 +265,7 @@ class MapBatch(OpaqueVerb):
 
 @dataclass(frozen=True, slots=True)
 class Blend(Verb):
-    """MixUp or CutMix over a whole batch: one of `ops`, chosen for each batch. `layout` None: seen from the shape."""
+    """MixUp or CutMix over a whole batch: one of `ops`, chosen for each batch. `layout` None: inferred from the shape."""
 
     ops: tuple[Mixing, ...]
     image: str = "image"
@@ -291,11 +291,11 @@ class Regroup(OpaqueVerb):
 
 @dataclass(frozen=True, slots=True)
 class SkipPolicy:
-    """Leave bad samples out, up to a budget.
+    """Skip bad samples, up to a budget.
 
-    `budget` below 1 is a share of the samples, from 1 on a number of them: in the epoch, or among the last `window` samples.
-    `quarantine` is a file that gets one JSON line for every bad sample. `fill` None: batches become shorter; "repeat": a good row
-    of the same batch takes the place of a bad one, and is False in `valid`.
+    `budget` is a fraction of the samples (below 1) or a number of them (1 and more): in the epoch, or among the last `window`
+    samples. `quarantine` is a file that gets one JSON line for every bad sample. `fill` None: batches become shorter; "repeat": a
+    good row of the same batch replaces a bad one, and is False in `valid`.
     """
 
     budget: float = 0.001
@@ -306,14 +306,14 @@ class SkipPolicy:
 
 @dataclass(frozen=True, slots=True)
 class OnError:
-    """What a bad sample means: None raises."""
+    """How bad samples are handled: None raises."""
 
     policy: SkipPolicy | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """Try input and output that failed for a reason that may pass again, up to so many times."""
+    """Retry input and output that failed for a temporary reason, up to `times` times."""
 
     times: int
 
@@ -324,7 +324,7 @@ StageNode = Union[Image, Decode, Map, MapFields, Filter, FlatMap, Unbatch, Regro
 FinishNode = Union[MapBatch, Blend, NameNode]
 Node = Union[OrderNode, Shard, StageNode, Batch, MapBatch, Blend, OnError, Retry]
 
-#: stages that change how many samples there are
+#: stages that change the number of samples
 RAGGED = (Filter, FlatMap, Unbatch, Regroup)
 
 
@@ -337,10 +337,10 @@ def describe_function(fn: Function) -> str:
 
 
 def describe(node: Node | Operation | Mixing) -> str:
-    """A node as text that two runs agree on: functions by name, values by value. Fingerprints are made of it.
+    """A node as text that two runs agree on: functions by name, values by value. Fingerprints are made from it.
 
-    What is at its default is left out, so that a field with a default may be added without refusing states saved before. A
-    default that comes to mean something else takes a new `cursor.VERSION`.
+    Defaults are omitted, so that a field with a default may be added without refusing states saved earlier. A default that
+    changes its meaning requires a new `cursor.VERSION`.
     """
     return f"{type(node).__name__}({', '.join(_differing(node))})"
 
@@ -350,7 +350,7 @@ _VERBS = {"Cached": "cache", "FlatMap": "flat_map", "MapBatch": "map_batch", "Ma
 
 
 def written(node: Node) -> str:
-    """A node as a user would write it, without what is the default anyway."""
+    """A node as a user would write it, without defaults."""
     if isinstance(node, Regroup):
         return "".join([written(node.batch), *(f".{written(inner)}" for inner in node.inner), ".unbatch()"])
     if isinstance(node, Mix):
@@ -397,7 +397,7 @@ def _differing(node: Any, known: Sequence[str] = ()) -> list[str]:
 
 
 def _short(op: Any) -> str:
-    """An image operation without its defaults; a square size as one number, unless that means something else."""
+    """An image operation without its defaults; a square size as one number, unless that has another meaning."""
     size = getattr(op, "size", None)
     square = isinstance(size, tuple) and replace(op, size=size[0]) == op  # Resize keeps a number: the shorter side's
     first = [] if size is None else [str(size[0] if square else size)]

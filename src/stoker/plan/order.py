@@ -1,7 +1,7 @@
-"""The order of samples: which source index stands at a position of an epoch.
+"""The order of samples: which source index is at a position of an epoch.
 
 Every verb maps positions to positions, so an order is a composition of pure functions over int64 arrays: no shuffle list, O(1)
-memory at a billion samples, and any position can be asked for alone. Verbs are listed as the user wrote them, source first;
+memory at a billion samples, and any position can be computed alone. Verbs are listed as the user wrote them, source first;
 positions are resolved from the last verb back to the source.
 """
 
@@ -21,13 +21,13 @@ from .mix_pattern import drawn, mixed_rows
 from .nodes import Member, Mix, OrderNode, Repeat, Shuffle, Skip, Take
 from .seeds import key_of
 
-#: the longest order the permutation takes
+#: the longest order that the permutation supports
 MAX_LENGTH = 1 << 40
 
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Positions of an epoch, and the source indices that stand there."""
+    """Positions of an epoch, and the source indices at these positions."""
 
     positions: Ints
     indices: Ints
@@ -68,13 +68,13 @@ class Order:
 
     @property
     def each_once(self) -> bool:
-        """Whether samples come in passes, each of which has every sample of the source once."""
+        """Whether samples come in passes, each with every sample of the source once."""
         kinds = [type(verb) for verb in self.verbs]
         first = kinds.index(Repeat) if Repeat in kinds else len(kinds)
         return set(kinds[:first]) <= {Shuffle} and set(kinds[first:]) <= {Repeat}
 
     def places(self, positions: Ints, epoch: int) -> Places:
-        """Which samples stand at these positions; worked out once for a whole batch, then shared out to its tasks."""
+        """The samples at these positions: computed once for a whole batch, then divided among its tasks."""
         return Places(positions, self.resolve(positions, epoch), epoch)
 
     def resolve(self, positions: Ints, epoch: int) -> Ints:
@@ -97,7 +97,7 @@ def _length(verbs: tuple[OrderNode, ...], n: int | None) -> int | None:
             n = verb.count if n is None else min(n, verb.count)
         elif isinstance(verb, Skip):
             n = None if n is None else max(0, n - verb.count)
-        elif isinstance(verb, Repeat) and n:  # no samples, however often, stay none
+        elif isinstance(verb, Repeat) and n:  # repeating nothing gives nothing
             n = None if verb.count is None else n * verb.count
     return n
 
@@ -114,7 +114,7 @@ def _resolve(verbs: tuple[OrderNode, ...], source_length: int, positions: Ints, 
             continue
         n = _length(verbs, source_length)
         if n is None:
-            continue  # repeating what has no end already; an Order with an endless shuffle cannot be made
+            continue  # the order is endless already; an Order with an endless shuffle cannot be made
         if isinstance(verb, Shuffle):
             positions = shuffle(positions, n, verb, epoch)
         else:
@@ -125,7 +125,7 @@ def _resolve(verbs: tuple[OrderNode, ...], source_length: int, positions: Ints, 
 
 
 def _resolve_pass(verbs: tuple[OrderNode, ...], source_length: int, epoch: int, positions: Ints, number: int) -> Ints:
-    # Every pass has a new order, also where repeats are nested: so passes are mixed into the epoch, not added to it.
+    # Every pass has a new order, also in nested repeats: so the pass number is hashed into the epoch, not added to it.
     return _resolve(verbs, source_length, positions, key_of(epoch, number))
 
 
@@ -142,13 +142,13 @@ def _resolve_member(member: Member, numbers: Ints, epoch: int) -> Ints:
     length = _length(member.verbs, member.length)
     if length is None:
         return member.first + _resolve(member.verbs, member.length, numbers, epoch)
-    # A member that is used up begins again in a new order, as with `repeat`.
+    # A member without samples left starts again in a new order, as with `repeat`.
     passes, within = np.divmod(numbers, length)
     return member.first + _by_group(passes, within, partial(_resolve_pass, member.verbs, member.length, epoch))
 
 
 def shuffle(positions: Ints, n: int, verb: Shuffle, epoch: int) -> Ints:
-    """Where the samples at `positions` of a shuffled epoch stood before shuffling."""
+    """The positions before shuffling of the samples at `positions` of a shuffled epoch."""
     epoch = verb.epoch_of(epoch)
     if verb.window is None:
         return native.permute(n, key_of(verb.seed, epoch), positions)
@@ -159,7 +159,7 @@ def window_shuffle(positions: Ints, n: int, window: int, seed: int, epoch: int) 
     """A shuffle in which no sample moves `window` places or more, so that reading stays nearly sequential.
 
     Two passes over blocks of half a window, the second shifted by half a block: samples cross block borders, and every position
-    can still be computed alone. A reservoir was rejected: its result depends on all that went before.
+    can still be computed alone. A reservoir was rejected: its result depends on everything before.
     """
     for block, shift, key in window_blocks(window, seed, epoch):
         positions = _shuffle_blocks(positions, n, block, shift, key)
@@ -175,7 +175,7 @@ def window_blocks(window: int, seed: int, epoch: int) -> list[tuple[int, int, in
 
 
 def _shuffle_blocks(positions: Ints, n: int, block: int, shift: int, key: int) -> Ints:
-    """Permute within blocks; `shift` is by how much the first one is shortened."""
+    """Permute within blocks; the first is shortened by `shift`."""
 
     def permute(within: Ints, number: int) -> Ints:
         first = max(0, number * block - shift)
@@ -186,7 +186,7 @@ def _shuffle_blocks(positions: Ints, n: int, block: int, shift: int, key: int) -
 
 
 def _by_group(groups: Ints, values: Ints, each: Callable[[Ints, int], Ints]) -> Ints:
-    """Apply `each(values, group)` to every group of equal numbers; a chunk mostly lies in one or two groups."""
+    """Apply `each(values, group)` to every group of equal numbers; a chunk usually has one or two groups."""
     if not len(groups):
         return values
     first = int(groups[0])

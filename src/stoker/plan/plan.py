@@ -1,8 +1,8 @@
-"""From the verbs a user wrote to a plan the loader can run.
+"""Compiles the verbs a user wrote into a plan that the loader can run.
 
-A plan is: a source, an order over it, *segments* (runs of stages that change the number of samples, so that what they give must
-be numbered again), the stages after the last of these, and the batch. Most pipelines have no segment at all; then a batch's rows
-are known by arithmetic alone.
+A plan consists of a source, an order over it, *segments* (runs of stages that change the number of samples, so that their
+results must be renumbered), the stages after the last segment, and the batch. Most pipelines have no segment; then the rows of
+a batch are known by arithmetic alone.
 """
 
 from __future__ import annotations

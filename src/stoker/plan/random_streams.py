@@ -1,4 +1,4 @@
-"""Which random stream each part of a pipeline draws from, so that comparing two pipelines compares just what differs."""
+"""Which random stream each part of a pipeline draws from, such that adding or removing one part leaves the others unchanged."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Which rank this process is, and how many processes of its run are on this machine.
 
-Asked when a loader is made, not when a pipeline is written: `init_process_group` often comes in between. An initialised process
-group of torch.distributed knows best; then come the variables that launchers set, then a running JAX. Nothing is imported to ask.
+Determined when a loader is made, not when a pipeline is written, because `init_process_group` often comes in between. An
+initialised process group of torch.distributed takes precedence, then the variables that launchers set, then a running JAX.
+Nothing is imported to find out.
 """
 
 from __future__ import annotations

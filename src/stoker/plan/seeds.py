@@ -1,4 +1,4 @@
-"""Keys: how seed, epoch and purpose become one 64-bit number. Randomness is a function of place, never of who computed it."""
+"""Keys: seed, epoch and purpose as one 64-bit number. Randomness is a function of place, never of who computed it."""
 
 from __future__ import annotations
 

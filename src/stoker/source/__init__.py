@@ -1,1 +1,1 @@
-"""Where samples come from: one file a kind of data set."""
+"""Where samples come from: one file per kind of data set."""

@@ -1,4 +1,4 @@
-"""Several sources as one, index after index: what `stoker.mix` draws from."""
+"""Several sources as one, one after another: what `stoker.mix` draws from."""
 
 from __future__ import annotations
 

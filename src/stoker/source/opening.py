@@ -1,4 +1,4 @@
-"""From what a user writes to an open source of records: shards listed, looked at, indexed."""
+"""Opens what a user named as a source of records: shards are listed, examined and indexed."""
 
 from __future__ import annotations
 

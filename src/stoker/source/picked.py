@@ -1,4 +1,4 @@
-"""Some samples of another source, by number: `Subset`, in PyTorch's words."""
+"""Some samples of another source, by number: what PyTorch calls a `Subset`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which samples these are: the names that go with the rows of a chunk, and the dicts that users' functions get."""
+"""The names of samples in the rows of a chunk, and the dicts that users' functions get."""
 
 from __future__ import annotations
 

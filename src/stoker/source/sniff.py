@@ -1,6 +1,6 @@
-"""What kind of data some bytes, a file or a folder are, found by looking, and which source reads them.
+"""Finds out what kind of data some bytes, a file or a folder are, and which source reads them.
 
-For messages: whoever cannot read what it was given says what it is.
+Used for messages: an error about unreadable data says what the data are.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What a worker does to a chunk: one file a kind of stage. `plan/` says what; this does it."""
+"""What a worker does to a chunk: one file per kind of stage. `plan/` says what; this does it."""

@@ -1,7 +1,7 @@
 """Boxes follow the geometry of their image: what `.image(boxes=...)` does to the fields it names.
 
 A box goes where its pixels went: its four corners by the row's matrix, then the smallest upright box around them, clipped to the
-new image. What is left of a box outside has no area and lies on the border; a box with a NaN in it becomes all NaN.
+new image. A box that ends up outside has no area and is at the border; a box with a NaN in it becomes all NaN.
 """
 
 from __future__ import annotations

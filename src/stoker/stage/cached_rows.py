@@ -1,7 +1,8 @@
 """`cache`: rows of a chunk to the bytes that are kept for a sample, and back.
 
-A sample of the source is kept as the rows it became: mostly one, but none or several after `filter` or `flat_map`. Its value is a
-header, as JSON, and then the bytes of arrays and byte strings. Rows of one shape and type have equal headers, read once.
+A sample of the source is kept as the rows it became: usually one, but none or several after `filter` or `flat_map`. Its value
+is a JSON header, followed by the bytes of arrays and byte strings. Rows of one shape and type have equal headers, which are
+read once.
 """
 
 from __future__ import annotations

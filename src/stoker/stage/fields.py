@@ -1,4 +1,4 @@
-"""`select`, `rename`, `drop` after a function that decides which fields there are; all others are gone when a plan is made."""
+"""`select`, `rename`, `drop` after a function that decides which fields exist; all others are gone when a plan is made."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happens to a batch whose rows are complete: batch functions, mixing, selections and renames, in the order written."""
+"""Finishes a batch whose rows are complete: batch functions, mixing, selections and renames, in the order written."""
 
 from __future__ import annotations
 

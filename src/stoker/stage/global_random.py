@@ -1,7 +1,7 @@
-"""The random generators that a process has once, and that users' functions draw from: `random`, `numpy.random` and PyTorch's.
+"""The random generators that exist once per process and that users' functions draw from: `random`, `numpy.random` and PyTorch's.
 
-PyTorch's is the one of the CPU, and only where somebody has imported torch. To look whether a generator was drawn from has to
-cost next to nothing, because it is done around every chunk of samples.
+PyTorch's is its CPU generator, and only if torch has been imported. Checking whether a generator was drawn from must cost next to
+nothing, because it happens around every chunk of samples.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The image stage: encoded bytes or pixels to finished pixels, a chunk in one kernel call."""
+"""The image stage: encoded bytes or pixels to finished pixels, one chunk per kernel call."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""`retry(n)`: reads, and calls of users' functions, that fail for a reason that may pass are tried again after a pause.
+"""`retry(n)`: reads, and calls of users' functions, that fail for a temporary reason are tried again after a pause.
 
-Only input and output: a lost connection, a timeout, a disk or a network file system that refuses for a moment. Bad data stay bad,
-and what is not there stays away, so these are never tried again. What Stoker itself fetches over a network has had all the
-patience there is (`storage/retry.py`) when it fails, and is not tried again either: one loop within another multiplies.
+This covers only input and output: a lost connection, a timeout, a disk or network file system that refuses for a moment. Bad data
+stay bad and missing data stay missing, so these are never retried. What Stoker itself fetches over a network has been retried
+already (`storage/retry.py`) when it fails, and is not retried again: nested loops multiply.
 """
 
 from __future__ import annotations

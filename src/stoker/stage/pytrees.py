@@ -1,6 +1,6 @@
-"""PyTorch and JAX look into dicts, but into no class that is derived from dict unless they know it.
+"""PyTorch and JAX look into dicts, but not into classes derived from dict unless these are registered.
 
-torchvision's transforms, for one, would return such a sample as it is, without a word.
+torchvision's transforms, for example, would silently return such a sample unchanged.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`filter`, `flat_map`, `unbatch`, and inner batches: stages that change how many samples there are."""
+"""`filter`, `flat_map`, `unbatch`, and inner batches: stages that change the number of samples."""
 
 from __future__ import annotations
 

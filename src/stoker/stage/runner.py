@@ -58,13 +58,13 @@ _Act = Callable[[Any, Targets, Scratch], Chunk]
 _Render = Callable[[Places, Targets, Scratch], Union[tuple[Chunk, Renderer], None]]
 
 
-#: the clocks of a task that nobody looks at closely
+#: the clocks of a task that is not measured
 NOT_LOOKED_AT: tuple[Clock, float] = ((0.0, 0.0), 0.0)
-#: how often it is tried how long the interpreter lock takes to get: rarely, because each time the worker sleeps for 70 us
+#: how often a worker measures how long the GIL takes to get: rarely, because it sleeps for 70 us each time
 _TRY_LOCK_S = 0.1
 
 
-#: who does what a node says
+#: the stage that performs each kind of node
 STAGES: dict[type, type[Stage]] = {
     Image: ImageStage,
     Decode: DecodeStage,
@@ -80,7 +80,7 @@ STAGES: dict[type, type[Stage]] = {
 
 
 def make_stages(steps: Iterable[AnyStep], seed: int, retries: IoRetries | None = None) -> list[Stage]:
-    """The steps' doers."""
+    """The stages that perform these steps."""
     stages = [STAGES[type(step.node)](step, seed) for step in steps]
     for stage in stages:
         stage.retries = retries
@@ -88,7 +88,7 @@ def make_stages(steps: Iterable[AnyStep], seed: int, retries: IoRetries | None =
 
 
 def _numbered(names: list[str]) -> list[str]:
-    """Names of steps, each found once: what two of them cost is not one sum.
+    """Names of steps, made unique, so that the costs of two steps are not added up.
 
     >>> _numbered(["image('jpg')", "cache", "image('jpg')"])
     ["image('jpg')", 'cache', "image('jpg') #2"]
@@ -99,7 +99,7 @@ def _numbered(names: list[str]) -> list[str]:
 
 @dataclass(slots=True)
 class _Pass:
-    """One way of some rows through the steps, which are called so; and what it costs."""
+    """One pass of some rows through the steps: what to call, and a report of what it costs."""
 
     acts: list[_Act]
     render: _Render
@@ -108,11 +108,11 @@ class _Pass:
 
 
 class Runner:
-    """Reads, then applies stages, settling failures after each step.
+    """Reads, then applies stages, handling failures after each step.
 
-    With `skip` bad rows are left out and reported; without, the chunk ends before the first of them. The rows in front of it go
-    on, because one of them may fail in a later stage: which row is reported must not depend on how a batch was cut into tasks.
-    Want of memory is the fault of a row, too, wherever one row alone is enough for it.
+    With `skip` bad rows are removed and reported; without, the chunk ends before the first of them. The rows before it continue,
+    because one of them may fail in a later stage: which row is reported must not depend on how a batch was cut into tasks.
+    Running out of memory is also a row's fault, if that row alone is enough for it.
     """
 
     def __init__(
@@ -133,14 +133,14 @@ class Runner:
         self._acts: list[_Act] = [partial(_act, step, stage, makes) for (step, stage), makes in zip(doing, self._makes[1:])]
         self._whole = [stage.whole for _, stage in doing]
         self.steps = _numbered([stage.name for _, stage in doing])
-        #: of each step: "read", "native", "device", or "function", which holds the interpreter lock
+        #: of each step: "read", "native", "device", or "function", which holds the GIL
         self.kinds = ["function" if stage.functions else "native" for _, stage in doing]
         if read:
             self._acts.insert(0, partial(_run_read, read, self._makes[0]))
             self._whole.insert(0, False)
             self.steps.insert(0, "read")
             self.kinds.insert(0, "read")
-        #: whether no stage needs rows together, so that each may go alone
+        #: whether no stage needs rows together, so that each may be processed alone
         self.by_row = not any(self._whole)
         self._columns = work.columns if work.moves else None
         self._functions = [function for stage in stages for function in stage.functions]
@@ -162,7 +162,7 @@ class Runner:
         return self._read is not None
 
     def run(self, rows: Rows, targets: Targets, scratch: Scratch) -> tuple[Chunk, Report]:
-        """Positions of the order are read and transformed; a chunk that came from elsewhere is only transformed."""
+        """Read and transform positions of the order, or only transform a chunk that exists already."""
         report = Report(len(self.steps))
         if self._functions:
             scratch.again, scratch.slow = isinstance(rows, Places), []  # a task before may have failed in the middle
@@ -208,7 +208,7 @@ class Runner:
         return self._through(passed, first, stop, rows, targets, clock)
 
     def _kept(self, cached: RowCache, passed: _Pass, places: Places, targets: Targets, clock: Clock) -> Chunk:
-        """Rows as they are after the cache: those it has, and the others made by the steps before it, and kept."""
+        """Rows as they are after the cache: those it has, and the others, made by the steps before it and stored."""
         at, scratch, report = self._cache_at, passed.scratch, passed.report
         found, missing = cached.find(places, targets, scratch)
         clock = _lap(report, at, clock)
@@ -237,15 +237,15 @@ class Runner:
         return chunk
 
     def _recorded(self, record: Record) -> tuple[list[_Act], _Render]:
-        """The steps, and the read and the image stage together, within ranges that a profiler sees."""
+        """The steps, and the combined read and image stage, within ranges that a profiler sees."""
         acts: list[_Act] = [partial(recorded, record, name, act) for name, act in zip(self.steps, self._acts)]
         return acts, partial(recorded, record, " and ".join(self.steps[:2]), self._rendered)
 
     def _through(self, passed: _Pass, first: int, stop: int, rows: Rows, targets: Targets, clock: Clock) -> Chunk:
         """Send rows through the steps from `first` to `stop`.
 
-        Each step takes them all together. Where there is no memory for that, they go one at a time through all that is left, so
-        that what each needs on its way is never needed for all; but a stage that needs them together gets them so.
+        Each step takes them all together. If there is not enough memory for that, they go one at a time through the remaining
+        steps, so that the memory needed on the way is that of one row. A stage that needs them together still gets them so.
         """
         at, report = first, passed.report
         while at < stop:
@@ -280,9 +280,9 @@ class Runner:
         return rows
 
     def _rendered(self, places: Places, targets: Targets, scratch: Scratch) -> tuple[Chunk, Renderer] | None:
-        """The read and the image stage in one native call: the chunk, and who knows what of it was reading.
+        """The read and the image stage in one native call: the chunk, and the renderer, which knows how much was reading.
 
-        None where the source cannot, or where there is no memory for it: which sample is at fault shows when they are read.
+        None if the source cannot do it, or there is not enough memory: reading them separately shows which sample is at fault.
         """
         assert self._renders is not None and self._read is not None
         read, out, local = self._read, _local(self._makes[0], targets), _local(self._makes[1], targets)
@@ -294,13 +294,13 @@ class Runner:
             return None
         rows, renderer = rendered
         if read.retries is not None and any(map(may_pass, rows.errors.values())):
-            return None  # read them, and again
+            return None  # read them separately, with retries
         chunk = read.chunk(places, rows)
         self._renders.settle(chunk, rows, renderer, local, scratch)
         return chunk, renderer
 
     def _one_by_one(self, passed: _Pass, first: int, stop: int, rows: Rows) -> Chunk:
-        """The same as the steps make of all rows together; a row for which there is no memory is a bad sample."""
+        """The same result as for all rows together; a row for which there is not enough memory is a bad sample."""
         chunks: list[Chunk] = []
         report, earlier = passed.report, passed.report.failure
         for at in range(len(rows)):
@@ -319,7 +319,7 @@ class Runner:
         return self._joined(chunks, report, self.steps[stop - 1])
 
     def _joined(self, chunks: list[Chunk], report: Report, step: str) -> Chunk:
-        """Chunks one after another; while there is no memory for them together the largest is a bad sample."""
+        """The chunks joined; while there is not enough memory for all of them, the largest becomes a bad sample."""
         while True:
             chunks = [chunk for chunk in chunks if len(chunk)] or chunks[-1:]
             try:
@@ -333,7 +333,7 @@ class Runner:
                 del chunks[largest + 1 :]
 
     def _without_memory(self, rows: Rows, cause: MemoryError, report: Report, step: str, beside: str = "") -> Chunk:
-        """The rows without their first, for which there is no memory."""
+        """The rows without the first, for which there is not enough memory."""
         if isinstance(rows, Places):
             assert self._read is not None
             rows = self._read.chunk(rows, SourceRows({}))
@@ -341,7 +341,7 @@ class Runner:
         return self._settle(rows, NO_TARGETS, report, step)[0]
 
     def leave_out(self, chunk: Chunk, report: Report, refusal: Callable[[Any], str]) -> Chunk:
-        """A finished chunk without the rows that have a value of which `refusal` says something; they are bad rows."""
+        """A finished chunk without the rows that have a value which `refusal` rejects; these are bad rows."""
         for name, column in chunk.columns.items():
             if not refusal(column):
                 continue
@@ -353,7 +353,7 @@ class Runner:
         return chunk
 
     def _settle(self, chunk: Chunk, targets: Targets, report: Report, step: str) -> tuple[Chunk, Targets]:
-        """Take the rows that failed in a step out of the chunk, and report them."""
+        """Remove the rows that failed in a step from the chunk, and report them."""
         if not chunk.failures:
             return chunk, targets
         failed = sorted(chunk.failures)
@@ -369,7 +369,7 @@ class Runner:
 
 
 def _lap(report: Report, step: int, clock: Clock) -> Clock:
-    """Count the time since `clock` as that step's, where anybody looks; returns the new clock."""
+    """Count the time since `clock` for that step, if this task is measured; returns the new clock."""
     if not report.weight:
         return clock
     now = clocks()
@@ -379,7 +379,7 @@ def _lap(report: Report, step: int, clock: Clock) -> Clock:
 
 
 def _bytes_of(chunk: Chunk) -> int:
-    """About the bytes of a chunk's columns: the values of a list are taken to be as large as its first."""
+    """The approximate bytes of a chunk's columns: all values of a list count as large as its first."""
     try:
         return sum(
             column.nbytes if not isinstance(column, list) else len(column) * getattr(column[0], "nbytes", 0) if column else 0
@@ -390,16 +390,16 @@ def _bytes_of(chunk: Chunk) -> int:
 
 
 def note_waits(report: Report, scratch: Scratch, begun_s: float, queued_s: float) -> None:
-    """At the end of a task that is looked at: how long it had no core, and now and then how long it takes to get the lock."""
+    """At the end of a measured task: note how long it had no core, and at intervals how long it takes to get the GIL."""
     if begun_s >= scratch.tried_s + _TRY_LOCK_S:
         report.lock_s = _try_lock(scratch)
         scratch.tried_s = begun_s
-    # It may be that of all tasks for which this one stands.
+    # This may be the sum over all tasks that this one represents.
     report.queued_s = max(0.0, scratch.queued_s(time.monotonic()) - queued_s) / report.weight
 
 
 def _try_lock(scratch: Scratch) -> float:
-    """Let the interpreter lock go, and see how long it takes to get it back; time without a core does not count."""
+    """Release the GIL and measure how long it takes to get it back; time without a core does not count."""
     queued, begun = scratch.queued_s(), time.perf_counter()
     time.sleep(0)  # long enough for another thread to take it: 70 us
     return max(0.0, time.perf_counter() - begun - (scratch.queued_s() - queued))
@@ -408,13 +408,13 @@ def _try_lock(scratch: Scratch) -> float:
 def last_makers(steps: Sequence[AnyStep], columns: Mapping[str, str] | None) -> list[dict[str, str]]:
     """For the read and each step: which final fields it is the last to make, as {column: final name}.
 
-    Only the last maker of a field may write to its final memory: what an earlier one wrote there would be read by a later one
-    while it writes.
+    Only the last maker of a field may write to its final memory: otherwise a later one would read what an earlier one wrote
+    there while it writes itself.
     """
     makers = dict.fromkeys((columns or {}).values(), 0)  # column -> step
     for number, step in enumerate(steps, 1):
         if step.node.effect.whole:
-            makers = {}  # what a function was given, or made, lies elsewhere
+            makers = {}  # what a function got or returned is elsewhere in memory
         makers.update((step.column(name), number) for name in step.node.effect.makes)
     table: list[dict[str, str]] = [{} for _ in range(len(steps) + 1)]
     for name, column in (columns or {}).items():
@@ -436,7 +436,7 @@ def _act(step: AnyStep, stage: Stage, makes: dict[str, str], chunk: Chunk, targe
         chunk.columns = _named(chunk, view)
         return stage.run(chunk, NO_TARGETS, scratch)
     except MemoryError:
-        chunk.columns, chunk.failures = columns, {}  # as it came, for whoever tries again
+        chunk.columns, chunk.failures = columns, {}  # as before, for another try
         raise
 
 

@@ -1,12 +1,12 @@
-"""A user's function, as stages call it: by itself and seeded where it draws from the process's generators, else beside others.
+"""Calls a user's function for the stages: alone and seeded if it draws from the process's generators, otherwise in parallel.
 
-Nobody says which functions draw. So the first call of each, in every process, is made alone and seeded, and it is looked what it
-has drawn from. A program waits for its first batch then, and its own numbers are in nobody's way. A function that has drawn is
-called like that from then on; one that has not runs beside others.
+Nobody declares which functions draw. So the first call of each, in every process, is made alone and seeded, and what it drew from
+is detected. The program waits for its first batch then, so its own random numbers are not disturbed. A function that has drawn is
+always called like that afterwards; one that has not runs in parallel.
 
-It may still draw for a later sample. Where that is certain (in worker processes, in the program's own thread, and while the
-program waits), and the rows can be had again, their task is done again with the function on trial. Elsewhere it is not looked
-at: another thread of the program may have drawn, and a function that draws nothing must not be the slower for it.
+It may still draw for a later sample. If that is certain (in worker processes, in the program's own thread, and while the program
+waits), and the rows can be had again, their task is done again with the function on trial. Elsewhere this is not checked: another
+thread of the program may have drawn, and functions that draw nothing must not become slower.
 """
 
 from __future__ import annotations

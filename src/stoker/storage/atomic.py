@@ -1,9 +1,9 @@
-"""A file that appears whole or not at all.
+"""Files that appear whole or not at all.
 
-It is written under a name of its own beside its place, and gets its real name when it is complete and on the disk. The temporary
-name begins with a dot and ends in ``.part``, so that no ``*.tar`` matches it. Its writer holds a lock on it, which the kernel
-lets go when the process ends, however it ends; so the next writer in that folder can tell what a dead process left, and removes
-it. Nothing else is ever removed, and an existing file is replaced only when asked for.
+A file is written under a temporary name in the same folder, and renamed when it is complete and on the disk. The temporary name
+begins with a dot and ends in ``.part``, so that no ``*.tar`` matches it. Its writer holds a lock on it, which the kernel releases
+when the process ends for any reason; so the next writer in that folder can tell what a dead process left, and removes it. Nothing
+else is ever removed, and an existing file is replaced only on request.
 """
 # pathlib takes no bytes, so
 # ruff: noqa: PTH104, PTH105, PTH108, PTH114, PTH118, PTH120, PTH208

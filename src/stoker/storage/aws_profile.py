@@ -1,8 +1,8 @@
 """Credentials, region and endpoint from the files of AWS's own tools, which obstore does not read.
 
-Variables come first, as in those tools: keys of a profile are used if the environment has no credentials, its region and its
-endpoint if the environment names none. Nothing is run or asked to get credentials: a profile that needs a program, a browser or a
-role is an error if the user named it, and ignored if it is only the default one.
+Environment variables come first, as in those tools: keys of a profile are used if the environment has no credentials, its region
+and endpoint if the environment names none. Nothing is run or contacted to get credentials: a profile that needs a program, a
+browser or a role is an error if the user named it, and ignored if it is only the default.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The seam every place of storage fills: one stored file, read by ranges."""
+"""The seam every storage backend fills: one stored file, read by ranges."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
 """A cache of remote files on a local disk, shared by all processes that name the same folder.
 
-Its entries are whole shards, or blocks of them. An entry is fetched once, checked when a process first reads it, and goes when
-room is needed: first what nobody is known to need, the least recently used before others, then what is needed last. What is
-needed is known because the plan is: `Cache.foresee` is told, and `Cache.fetch_ahead` fetches in that order.
+Its entries are whole shards or blocks of them. An entry is fetched once, checked when a process first reads it, and removed when
+room is needed: first what is not known to be needed, least recently used first, then what is needed last. What is needed is known
+because the plan is: `Cache.foresee` receives it, and `Cache.fetch_ahead` fetches in that order.
 
-Nothing here makes a read fail that would work without it: where the folder is full, read-only or slow, or the limit is too small,
-bytes are read past the cache, and a warning says so once. The one exception is a disk that damages what it is given, again and
-again.
+The cache never fails a read that would work without it: if the folder is full, read-only or slow, or the limit is too small,
+bytes are read without the cache, and one warning says so. The only exception is a disk that repeatedly damages what is written
+to it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Files of the cache that are read, by the names of their entries; their descriptors are in the pool with all others."""
+"""The cache files being read, by entry name; their descriptors are in the common pool."""
 
 from __future__ import annotations
 

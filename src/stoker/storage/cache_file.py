@@ -1,13 +1,13 @@
-"""One file of the cache: an entry's bytes as they are, and after them what proves that they are right.
+"""One file of the cache: an entry's bytes, followed by what proves that they are right.
 
 ::
 
     data      the entry's bytes, from byte 0 on, so that a reader needs no arithmetic
-    checksums CRC-32C of each MiB of them, 4 bytes each
-    footer    magic, version, bytes a checksum covers, length, which entry this is, CRC-32C of checksums and footer
+    checksums CRC-32C of each MiB of data, 4 bytes each
+    footer    magic, version, bytes per checksum, length, which entry this is, CRC-32C of checksums and footer
 
-A file appears under its name only when all of it is on the disk. What a process reads is checked the first time that process
-touches it, and again when the file's modification time says that somebody wrote to it.
+A file appears under its name only when all of it is on the disk. Bytes are checked the first time a process reads them, and again
+when the file's modification time shows that it was written to.
 """
 
 from __future__ import annotations

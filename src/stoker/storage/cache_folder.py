@@ -1,11 +1,11 @@
 """The cache's folder, shared by any number of processes that may be killed at any moment.
 
-Who adds or removes a file holds the flock of ``books`` while doing so, briefly; nobody waits for a download there. The books say
-how many bytes all files have together, and who is fetching what. They begin with ``!`` while they are being changed: whoever
-finds that, or nothing readable, counts the folder again. So a kill at any instruction leaves nothing wrong that is believed.
+A process that adds or removes a file holds the flock of ``books`` meanwhile, briefly; no download happens under it. The books
+hold the total size of all files, and who is fetching what. They begin with ``!`` while they are being changed: a process that
+finds that, or nothing readable, counts the folder again. So a kill at any instruction leaves nothing wrong that is trusted.
 
-An entry that is being fetched is a ``.part`` file of full length, so what it will take counts from the start. Its owner holds a
-flock on it, which the kernel lets go when the owner dies: a part without a lock is rubbish.
+An entry that is being fetched is a ``.part`` file of full length, so its size counts from the start. Its owner holds a flock on
+it, which the kernel releases when the owner dies: a part without a lock is garbage.
 
 Invariant: entries and parts together never exceed the limit. Only files that a cache made, by name and content, are ever deleted.
 """

@@ -1,4 +1,4 @@
-"""Connections to HTTP servers, kept open between requests: one pool a host, shared by all files on it and by all threads."""
+"""Connections to HTTP servers, kept open between requests: one pool per host, shared by all files on it and by all threads."""
 
 from __future__ import annotations
 

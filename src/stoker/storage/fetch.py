@@ -1,4 +1,4 @@
-"""Many spans of many files in one go: sorted, joined where they lie side by side, and read into a worker's arena."""
+"""Reads many spans of many files at once: sorted, joined if they are close together, and read into a worker's arena."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must be made again in a forked child: locks that a thread of the parent may hold, connections that both would use."""
+"""What a forked child must make again: locks that a thread of the parent may hold, connections that both would use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where this user's files of ours live, when they may not lie beside the data."""
+"""Where this user's Stoker files are stored if they cannot be next to the data."""
 
 from __future__ import annotations
 

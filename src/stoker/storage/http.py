@@ -1,4 +1,4 @@
-"""Files on HTTP servers: single attempts, every answer checked before a byte of it is used."""
+"""Files on HTTP servers: single attempts; every answer is checked before any byte of it is used."""
 
 from __future__ import annotations
 

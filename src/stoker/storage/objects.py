@@ -1,18 +1,20 @@
-"""Objects in S3, Google Cloud Storage and Azure, through obstore and our own HTTP client: single attempts, like any other place.
+"""Objects in S3, Google Cloud Storage and Azure, through obstore and our own HTTP client: single attempts, like any other
+backend.
 
-obstore finds credentials, region and endpoint, and asks for size and version. Bytes come by URLs that it signs for some minutes,
-through the client that reads any other URL (`http.py`), which takes a half to a third of the processor time of obstore's reading
-(`benchmarks/remote.py --part client`). What such a URL does not reach (public data, which needs no signature; identities that may
-not sign; proxies that only obstore knows of) is read by obstore, whose answer about an object counts: see `ObjectRemote.get`.
+obstore finds credentials, region and endpoint, and asks for size and version. Bytes are read from URLs that it signs for a few
+minutes, through the client that reads any other URL (`http.py`), which takes a half to a third of the CPU time of obstore's
+reading (`benchmarks/remote.py --part client`). What such a URL cannot reach (public data, which need no signature; identities
+that may not sign; proxies that only obstore knows) is read by obstore, whose answer about an object is authoritative: see
+`ObjectRemote.get`.
 
-obstore's own retries are switched off, so that `retry.py` alone decides: it resumes from the last good byte, which obstore does
-not, and one loop within another would multiply their patience. The price: obstore does not hand out a server's Retry-After, so
-pauses after its 429 and 503 are ours. And its waits are set when a store is opened, so that the last attempt of a read is not cut
-off where the budget ends: it may take half of `budget_s` once more, or `connect_s` and `silence_s` where that is longer.
+obstore's own retries are off, so that `retry.py` alone decides: it resumes from the last good byte, which obstore does not, and
+nested loops would multiply their patience. The price: obstore does not pass on a server's Retry-After, so the pauses after its
+429 and 503 are ours. And its timeouts are set when a store is opened, so that the last attempt of a read is not cut off where
+the budget ends: it may take half of `budget_s` longer, or `connect_s` and `silence_s` if that is more.
 
 Credentials, region and endpoint come from the environment variables of each provider, for S3 then from the files of AWS's tools
-(`aws_profile.py`), and then from the identity of the machine. What obstore says in its errors may hold the server's answer, and
-with it account names and signatures; none of it reaches a message, only what kind of failure it was.
+(`aws_profile.py`), and then from the identity of the machine. obstore's errors may contain the server's answer, and with it
+account names and signatures; none of it reaches a message, only what kind of failure it was.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From what a user writes to the file it means. Which schemes there are is said here; none runs a command, none is a plug-in."""
+"""Opens what a user named, by its scheme. All schemes are listed here; none runs a command, none is a plug-in."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The descriptors of files that this process has open: one pool for local shards, for files of caches, and for all threads.
+"""The open file descriptors of this process: one pool for local shards, cache files, and all threads.
 
 A data set may have more shards than a process may have files open. Invariant: a descriptor that is pinned or held stays open, so
-its number cannot come to mean another file while somebody reads.
+its number cannot come to mean another file during a read.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who is asked over HTTP, as URLs name them."""
+"""The server that an HTTP request goes to, as named by a URL."""
 
 from __future__ import annotations
 

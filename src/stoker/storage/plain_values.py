@@ -1,6 +1,6 @@
-"""Values of samples as bytes and back, without pickle: what is read again is equal in value and type to what was written.
+"""Values of samples as bytes and back, without pickle: what is read is equal in value and type to what was written.
 
-A value becomes a *tree*, which JSON takes, and buffers, which follow each other: those of arrays and byte strings.
+A value becomes a *tree*, which JSON takes, and consecutive buffers: those of arrays and byte strings.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Proxies named in the environment: the one place that looks for them, by the rules of the standard library.
+"""Proxies named in the environment, by the rules of the standard library. No other module reads these variables.
 
-``http_proxy``, ``https_proxy``, ``all_proxy`` and ``no_proxy``, in small or capital letters. A proxy is ``http://host:port``,
-with name and password before the host where it wants them; they go to the proxy and are never shown. ``no_proxy`` may also have
-blanks between its entries, and networks, as other programs read it.
+They are ``http_proxy``, ``https_proxy``, ``all_proxy`` and ``no_proxy``, in lower or upper case. A proxy is ``http://host:port``,
+with name and password before the host if it needs them; these are sent to the proxy and never shown. As in other programs,
+``no_proxy`` may also contain blanks between its entries, and networks.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From where an address can be reached. A redirect never leads further inwards than the server that sent it is itself."""
+"""From where an address can be reached. A redirect never leads further into a private network than its own server."""
 
 from __future__ import annotations
 

@@ -1,13 +1,12 @@
-"""Blocks of remote files in memory, fetched ahead of the plan: far storage at the speed of a local disk, without a cache.
+"""Blocks of remote files in memory, fetched ahead of the plan: remote storage at the speed of a local disk, without a cache.
 
-A request for every sample costs its time to the first byte and a tenth of a millisecond on a core. Where the order needs what
-lies side by side within a short time (in sequence, in a window, or because all of it fits in memory), blocks of some megabytes
-are fetched instead, each once. Threads beside the workers do that, in the order of need; a block goes when nothing that is
-foreseen needs it.
+A request per sample costs its time to the first byte, and a tenth of a millisecond on a core. If the order needs neighbouring
+samples within a short time (in sequence, in a window, or because all of it fits in memory), blocks of some megabytes are fetched
+instead, each once. Threads next to the workers do that, in the order of need; a block is dropped when nothing foreseen needs it.
 
-A block that cannot be had, for lack of room or because its server failed, is nobody's error: its records are read one by one, and
-those that cannot be are named then. Memory of blocks is used again: to take new pages of the system for each would cost more than
-to receive it (seen: three times as much). It also goes from one loader to the next.
+A block that cannot be had, for lack of room or because its server failed, is not an error: its records are read one by one, and
+those that fail are named then. The memory of blocks is reused, also by the next loader, because new pages from the system for
+each block cost more than receiving it (measured: three times as much).
 
 Invariant: blocks that are here or on their way never take more than `limit` bytes.
 """

@@ -1,4 +1,4 @@
-"""A file that is reached over a network, as a `Blob`: one place (`Remote`) and the patience to read it."""
+"""A file reached over a network, as a `Blob`: one backend (`Remote`) and the retries to read it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """One answer of an HTTP server, read from its connection: status, headers, and the bytes as they come.
 
-The standard library's reading of answers was measured to take most of the time of a small request: it makes a file of the
-connection and a mail message of the headers, each time. This reads the same, and more strictly: every wait ends at a deadline,
-however many single bytes come before it.
+The standard library's parser was measured to take most of the time of a small request: it makes a file of the connection and a
+mail message of the headers, each time. This one reads the same, and more strictly: every wait ends at a deadline, even if
+single bytes keep arriving before it.
 """
 
 from __future__ import annotations

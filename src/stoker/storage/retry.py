@@ -1,14 +1,14 @@
-"""Patience with remote files: one loop for every place that is reached over a network.
+"""Retries for remote files: one loop for everything that is reached over a network.
 
-A place (`Remote`) makes single attempts and says `RemoteFault` when one fails. What follows is decided here and nowhere else:
-try again, from the last good byte, after a pause; or give up, with an error that names the URL. So a new kind of place is one
-small class, and a test that needs a broken network needs no network.
+A backend (`Remote`) makes single attempts and raises `RemoteFault` when one fails. What follows is decided here and nowhere else:
+try again after a pause, from the last good byte; or give up, with an error that names the URL. So a new backend is one small
+class, and a test that needs a broken network needs no network.
 
-How long anything can take: a read that moves nothing gives up after `budget_s`. Within an attempt it may take `connect_s` to
-connect, `silence_s` from the request to the end of the answer's headers, and `silence_s` for the next byte of it. An attempt is
-cut off where the budget ends; but the first may always connect and wait for an answer. A server that sends a byte a second is as
-bad as one that sends none: what moves less than `least_bytes_per_s` is broken off, and less than `progress_bytes` do not count as
-having moved, nor do bytes that came before.
+How long anything can take: a read that makes no progress gives up after `budget_s`. Within an attempt it may take `connect_s`
+to connect, `silence_s` from the request to the end of the answer's headers, and `silence_s` for each next byte. An attempt is
+cut off where the budget ends, but the first may always connect and wait for an answer. A server that sends one byte per second
+is as bad as one that sends none: an attempt slower than `least_bytes_per_s` is broken off, and less than `progress_bytes` do
+not count as progress, nor do bytes that were received before.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""What samples became, by their number: values of any length in one file, of memory or on disk, that several processes share.
+"""Computed samples by their number: values of any length in one file, in memory or on disk, shared by several processes.
 
 Two files: *values*, one after the other, never moved and never overwritten; and an *index* with an entry for each sample: where
-its value lies, how long it is, its checksum, and a checksum of the entry. An entry is written after its value. Who reads takes no
-lock: an entry that is half written, or that was removed meanwhile, fails a checksum, and that sample is computed again. So
-whatever a process was doing when it was killed, and whatever became of the files, wrong values do not come out.
+its value is, its length, its checksum, and a checksum of the entry. An entry is written after its value. Readers take no lock: an
+entry that is half written, or that was removed meanwhile, fails a checksum, and that sample is computed again. So whatever a
+process was doing when it was killed, and whatever happened to the files, no wrong value is returned.
 
-Room is taken in blocks, under a lock of the index file, which is gone with the process that holds it. Nobody waits for it: who
-does not get it stores nothing this time. Values of at least `_ALONE` bytes have pages of their own, whose room is given back when
-they are removed; smaller ones stay, and a cache full of them stores no more.
+Room is taken in blocks, under a lock of the index file, which is released when its process ends. Nobody waits for it: a process
+that does not get it stores nothing this time. Values of at least `_ALONE` bytes have pages of their own, which are given back
+when they are removed; smaller ones stay, and a cache full of them stores no more.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Texts written for people and their tools: reports, timelines, lists of bad samples. All failures are WriteErrors."""
+"""Text files for people and their tools: reports, timelines, lists of bad samples. All failures are WriteErrors."""
 
 # pathlib takes no bytes, so
 # ruff: noqa: PTH120

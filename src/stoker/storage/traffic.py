@@ -1,4 +1,4 @@
-"""What was asked of servers, and how long they took."""
+"""Counts of requests to servers, and how long they took."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A shuffle of samples that pass by: within a buffer, the same for the same seed."""
+"""Shuffles passing samples within a buffer, the same way for the same seed."""
 
 from __future__ import annotations
 

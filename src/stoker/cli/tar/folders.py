@@ -1,7 +1,7 @@
 """A sample as the files of a folder, and the files of a folder as samples again.
 
-No name of a file comes from the data unchecked. The files are called ``sample.FIELD``; in FIELD only letters, digits, ``.``,
-``_`` and ``-`` stay as they are, and a table remembers what it was.
+No file name comes from the data unchecked. Files are called ``sample.FIELD``; in FIELD only letters, digits, ``.``, ``_`` and
+``-`` are kept, and a table remembers the original.
 """
 # pathlib takes no bytes, so
 # ruff: noqa: PTH208

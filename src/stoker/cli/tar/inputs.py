@@ -1,4 +1,4 @@
-"""Shards as inputs of a command: what their names stand for, and their samples."""
+"""Shards as inputs of a command: what their names mean, and their samples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Samples that can be read again at random, and an order for any number of them, in little memory: for `stoker tar sort`."""
+"""Samples that can be read again in any order, and the order itself, in little memory: for `stoker tar sort`."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Any source into shards: what `stoker pack` does, without the talking.
+"""Any source into shards: the work of `stoker pack`, without its output.
 
-Which sample goes into which shard is settled before anything is written. So a shard is a pure function of source, options and its
-number: shards can be written in any order, side by side, and again after a crash, with the same bytes. How a shard was made is
-said by its index; a shard whose index says the same is whole, and is kept.
+Which sample goes into which shard is settled before anything is written. So a shard is a pure function of source, options and
+its number: shards can be written in any order, in parallel, and again after a crash, with the same bytes. The index of a shard
+says how it was made; a shard whose index says the same is complete, and is kept.
 
-There are no threads here. What may run in parallel goes through `each`, which the caller gives.
+There are no threads here. What may run in parallel goes through `each`, which the caller passes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How a shard was made, as its index says: so that whoever makes it again can see that it is there."""
+"""How a shard was made, as noted in its index, so that a program that would make it again can see that it exists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which sample goes into which shard: settled beforehand, from sizes that are known or asked of the disk."""
+"""Which sample goes into which shard: settled in advance, from known sizes or from the disk's."""
 # names are any bytes, which pathlib takes only as text
 # ruff: noqa: PTH116
 

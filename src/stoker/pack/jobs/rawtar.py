@@ -1,4 +1,4 @@
-"""A tar's samples as they are stored: all fields as bytes, and samples that lack some are no errors."""
+"""A tar's samples as they are stored: all fields as bytes; samples that lack some are not errors."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Seek indices for JPEGs that are stored already: in shards, whose index gets them, and in folders, which get a sidecar.
+"""Seek indices for JPEGs that are already stored: in shards, whose index receives them, and in folders, which get a sidecar.
 
-Every picture is read and its entropy-coded data gone through once, 0.4 ms for a photograph of 500 x 400. The pictures stay as
-they are. There are no threads here. What may run in parallel goes through `each`, which the caller gives.
+Every picture is read and its entropy-coded data scanned once, 0.4 ms for a photograph of 500 x 400. The pictures do not change.
+There are no threads here. What may run in parallel goes through `each`, which the caller passes.
 """
 # pathlib takes no bytes, so
 # ruff: noqa: PTH116

@@ -1,4 +1,4 @@
-"""What is wrong with samples as they are read from a shard: compared with its index, its checksums and its seek indices."""
+"""Finds what is wrong with samples as they are read from a shard, by its index, its checksums and its seek indices."""
 
 from __future__ import annotations
 

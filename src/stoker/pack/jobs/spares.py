@@ -1,4 +1,4 @@
-"""Workers' memory for work whose threads belong to somebody else."""
+"""Workers' memory for work whose threads belong to others."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Every sample of a source read and checked: what `stoker verify` does, without the talking.
+"""Reads and checks every sample of a source: the work of `stoker verify`, without its output.
 
-Shards of records are read once, from the first byte to the last, so that also what no sample needs is checked: headers, the end,
-the checksums of lengths. Samples are compared with the checksums in the shard's index, where there is one. After a place that
-cannot be understood the rest of the shard is read by its index.
+Shards of records are read once, from the first byte to the last, so that everything is checked that no sample needs: headers, the
+end, the checksums of lengths. Samples are compared with the checksums in the shard's index, if it has one. After a place that
+cannot be understood, the rest of the shard is read by its index.
 
-There are no threads here. What may run in parallel goes through `each`, which the caller gives.
+There are no threads here. What may run in parallel goes through `each`, which the caller passes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a field of a tar is stored as: by its extension, as WebDataset's writer does it, but never as a pickle.
+"""How the fields of a tar are stored: by extension, as WebDataset's writer does it, but never as a pickle.
 
-Besides what `source/shards/codecs.py` encodes, these are pictures of NumPy arrays, tensors and Pillow's images, numbers that come
-as text, and text in fields whose extension says nothing.
+Besides what `source/shards/codecs.py` encodes, these are pictures as NumPy arrays, tensors and Pillow images, numbers given as
+text, and text in fields whose extension means nothing.
 """
 
 from __future__ import annotations

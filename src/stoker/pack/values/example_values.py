@@ -1,4 +1,4 @@
-"""Values of any kind in an Example, which knows bytes and 64-bit integers: what a field is, and the way there and back."""
+"""Values of any kind in an Example, which has bytes and 64-bit integers: what a field was, and the conversion both ways."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """What the fields of a source become in another format, so that they keep their meaning.
 
-Into a tar a field goes under an extension that says what it is: the only picture is ``jpg`` (``png``, ``webp`` ..., by content),
-``label`` is ``cls``, other whole numbers are ``name.cls``, arrays ``name.npy``, texts ``name.txt``, the rest ``name.json``. From
-a tar numbers come out as numbers. An Example holds bytes, integers and 32-bit floats, in lists without shape: what does not fit
-is stored as the bytes its extension says. LMDB takes everything as it is.
+In a tar a field gets an extension that says what it is: a single picture is ``jpg`` (``png``, ``webp`` ..., by content),
+``label`` is ``cls``, other integers are ``name.cls``, arrays ``name.npy``, text ``name.txt``, the rest ``name.json``. Numbers
+of a tar are read as numbers. An Example holds bytes, integers and 32-bit floats, in lists without shape: what does not fit is
+stored as the bytes of its extension. LMDB takes everything as it is.
 
 Names are settled once for all samples: if some samples had a ``jpg`` and the others a ``png``, each would lack a field.
 """

@@ -1,4 +1,4 @@
-"""Keys of samples that come from anywhere, made such that a tar can hold them and no two are the same."""
+"""Keys for samples of any origin, such that a tar can hold them and no two are equal."""
 
 from __future__ import annotations
 

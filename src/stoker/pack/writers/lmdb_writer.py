@@ -1,8 +1,8 @@
-"""LMDB databases: one file, a record for each sample, each with a checksum, which LMDB itself does not have.
+"""LMDB databases: one file, one record per sample, each with a checksum, which LMDB itself does not have.
 
-A value is ``SKR1``, the CRC-32C of key and payload (4 bytes, little-endian), and the payload: a `tf.train.Example` with one value
-a field. An Example knows bytes, 64-bit integers and 32-bit floats only, so the entry ``__stoker__`` says, as JSON, what each
-field was, and samples come back as they went in.
+A value is ``SKR1``, the CRC-32C of key and payload (4 bytes, little-endian), and the payload: a `tf.train.Example` with one
+value per field. An Example has bytes, 64-bit integers and 32-bit floats only, so the entry ``__stoker__`` says, as JSON, what
+each field was, and samples are read as they were written.
 """
 
 from __future__ import annotations

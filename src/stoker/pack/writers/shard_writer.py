@@ -1,4 +1,4 @@
-"""Samples split over numbered shards, by bytes or by count."""
+"""Splits samples over numbered shards, by bytes or by count."""
 
 from __future__ import annotations
 

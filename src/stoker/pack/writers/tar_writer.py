@@ -1,7 +1,7 @@
-"""Tar shards by the conventions of WebDataset: the files of a sample lie together, ``key.field`` is the name of each.
+"""Tar shards by the conventions of WebDataset: the files of a sample are adjacent, and each is called ``key.field``.
 
-The same samples always give the same bytes: every member is read-only, belongs to nobody (uid and gid 0) and dates from 1970. The
-format is POSIX ustar, which every tar reads. A name that does not fit it gets a PAX header, or, when it is not UTF-8, which a PAX
+The same samples always give the same bytes: every member is read-only, belongs to uid and gid 0, and dates from 1970. The
+format is POSIX ustar, which every tar reads. A name that does not fit gets a PAX header, or, if it is not UTF-8, which a PAX
 header must be, a GNU one.
 """
 
@@ -64,9 +64,9 @@ class TarWriter(ShardWriter[Encoded]):
     at quality 100). If the ``with`` block ends with an exception, no file appears. An existing file is an error unless
     ``overwrite=True``. For one thread at a time.
 
-    `about` is JSON to go into the index, which then appears before the shard: class names as ``{"classes": [...]}``, or how the
+    `about` is JSON stored in the index, which then appears before the shard: class names as ``{"classes": [...]}``, or how the
     shard was made. With `seek` the index gets seek indices of all JPEGs, so that crops of them are decoded faster. Without an
-    index nothing is remembered of the samples: two of one key are noticed only side by side.
+    index keys are not remembered: a duplicate key is noticed only if the two samples are adjacent.
 
     >>> import tempfile
     >>> with TarWriter(tempfile.mkdtemp() + "/train.tar") as shard:

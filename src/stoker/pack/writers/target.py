@@ -1,4 +1,4 @@
-"""Where the bytes of a shard go: into a file that appears with its index beside it, or down a pipe."""
+"""Where the bytes of a shard go: into a file that appears together with its index, or into a pipe."""
 # pathlib takes no bytes, so
 # ruff: noqa: PTH108, PTH116, PTH120
 

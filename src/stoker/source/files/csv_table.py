@@ -1,4 +1,4 @@
-"""Read a CSV file as columns: a header line with their names, then a row per line."""
+"""Reads a CSV file as columns: a header line with their names, then one row per line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`stoker.files`: a folder of image files, a folder a class."""
+"""`stoker.files`: a folder of image files, with one folder per class."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Give every file its label: from its folder's name, a mapping or a list of names, a user's function, or one by one."""
+"""Gives every file its label: from its folder's name, a mapping or list of names, a user's function, or one by one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Read a list file: one path per line."""
+"""Reads a list file: one path per line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`stoker.files([...])`: image files a program lists, with a label each."""
+"""`stoker.files([...])`: image files listed by a program, with a label each."""
 
 from __future__ import annotations
 

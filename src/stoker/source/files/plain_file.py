@@ -1,4 +1,4 @@
-"""Small files that are read whole: lists, tables, and whatever else is no sample."""
+"""Small files that are read whole: lists, tables, and everything else that is not a sample."""
 
 from __future__ import annotations
 

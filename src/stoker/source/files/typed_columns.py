@@ -1,4 +1,4 @@
-"""Columns of values that users give beside their files: numbers, texts, or rows of numbers; the kind is found from all values."""
+"""Columns of values that users give with their files: numbers, text, or rows of numbers. The type is found from all values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""List the files below a folder: every name once, sorted, without asking the disk about each."""
+"""Lists the files below a folder: every name once, sorted, without one system call per file."""
 
 from __future__ import annotations
 

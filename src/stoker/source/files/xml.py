@@ -1,8 +1,7 @@
-"""Read one ImageNet or PASCAL VOC annotation: object names, boxes, image size. Trusts nothing in the file.
+"""Reads one ImageNet or PASCAL VOC annotation: object names, boxes, image size. Trusts nothing in the file.
 
-A file is refused, before it costs anything, when it is larger than `MAX_BYTES`, nested deeper than `MAX_DEPTH`, holds
-more than `MAX_OBJECTS` objects, or has a document type at all: bombs and foreign files come by way of entities, and
-those need one.
+A file is refused, before it costs anything, if it is larger than `MAX_BYTES`, nested deeper than `MAX_DEPTH`, holds more than
+`MAX_OBJECTS` objects, or has a document type at all: bombs and foreign files come by way of entities, and those need one.
 """
 
 from __future__ import annotations

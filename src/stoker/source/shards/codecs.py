@@ -1,8 +1,8 @@
 """Fields of a sample as bytes and back, by their extension. Nothing here can run code that came with the data.
 
-``cls``, ``index`` and their like are whole numbers in decimal, ``json`` is JSON, ``txt`` is UTF-8 text, ``npy`` is a NumPy array
-without objects. Pictures, and whatever is not named here, stay bytes. Of a field with several dots the last part counts:
-``seg.png`` is a picture.
+``cls``, ``index`` and similar are decimal integers, ``json`` is JSON, ``txt`` is UTF-8 text, ``npy`` is a NumPy array without
+objects. Pictures, and everything not named here, stay bytes. In a field with several dots the last part counts: ``seg.png`` is a
+picture.
 """
 
 from __future__ import annotations

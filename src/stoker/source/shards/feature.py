@@ -25,11 +25,11 @@ _TYPES: dict[int, np.dtype[Any]] = {KIND_FLOAT: np.dtype(np.float32), KIND_INT: 
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """One feature: its type (`int`, `float`, `bytes` or `str`), its shape, and what stands in where it is missing.
+    """One feature: its type (`int`, `float`, `bytes` or `str`), its shape, and its default value.
 
-    `shape` is () for one value, a tuple for a fixed number of them, None for any number. `dtype` says that a `bytes` feature is
-    the raw memory of an array of `shape`, or what an `int` feature becomes: whole numbers of another size, which have to hold
-    each value. Without a `default` a sample that lacks the feature is an error, unless any number may be there.
+    `shape` is () for one value, a tuple for a fixed number of them, None for any number. With `dtype`, a `bytes` feature is the
+    raw memory of an array of `shape`, and an `int` feature becomes integers of that type, which must be able to hold every
+    value. Without a `default`, a sample that lacks the feature is an error, unless `shape` allows any number.
 
     >>> Feature(int, default=-1).spec, Feature(bytes, (32, 32, 3), dtype="uint8").spec.shape
     (FieldSpec(kind='array', dtype='<i8', shape=()), (32, 32, 3))

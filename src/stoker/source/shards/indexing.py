@@ -1,4 +1,4 @@
-"""Finding, checking and making the index of a shard."""
+"""Finds, checks and makes the index of a shard."""
 
 from __future__ import annotations
 

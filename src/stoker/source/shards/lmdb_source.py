@@ -1,9 +1,9 @@
 """`stoker.lmdb`: an LMDB database as a list of records, in the order of its keys.
 
 The database file is read with `pread` by a reader of our own that trusts nothing in it. The usual library maps the file into
-memory, and a damaged or cut file then ends the process; here it is an error with its place. There is no lock and no shared
-reader table either, so any number of processes may read, before and after a fork. A database that is being written to must not be
-read.
+memory, and a damaged or truncated file then ends the process; here it is an error with its place. There is no lock and no
+shared reader table either, so any number of processes may read, before and after a fork. A database must not be read while it
+is written.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which seek index belongs to which row of a column of pictures; none of them is read yet (`seeks.py` has where they lie)."""
+"""Which seek index belongs to which row of a column of pictures. None has been read yet (`seeks.py` knows where they are)."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
 """Seek indices of JPEGs on their way to the decoder: where they are stored, and which belong to the rows of a column.
 
-A seek index lets the decoder begin in front of the crop instead of at the first pixel. It changes speed and never pixels. What
-is wrong with one is therefore never an error: it is left out, counted, and told once.
+A seek index lets the decoder start just before the crop instead of at the first pixel. It changes speed, never pixels. So a bad
+one is never an error: it is ignored, counted, and reported once.
 
-A column of pictures carries `Seeks` (`seekrows.py`), a table and row numbers. Nothing is read before the image stage asks;
-whoever takes pictures as bytes pays nothing. Stages that pass a picture on pass its number on; a function that makes new bytes
-makes a new column, without any.
+A column of pictures carries `Seeks` (`seekrows.py`), a table and row numbers. Nothing is read until the image stage asks, so
+reading pictures as bytes costs nothing extra. Stages that pass a picture on pass its number on; a function that makes new bytes
+makes a new column without any.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A list of shards from what a user writes: one path or URL, braces, globs, a folder, ``::``, or a list of these."""
+"""Makes a list of shards from what a user writes: one path or URL, braces, globs, a folder, ``::``, or a list of these."""
 
 from __future__ import annotations
 

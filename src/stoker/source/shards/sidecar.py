@@ -1,10 +1,11 @@
 """The seek indices of a folder of images: one file in it, `.seek.stk`, made by ``stoker index --jpeg FOLDER``.
 
-It is an index as shards have one (`index.py`), of the kind ``files``: a record a file, whose key is its path below the folder,
-whose length and checksum are the file's. So a file that changed is noticed when it is read, by its content: times of change do
-not survive copying, and a folder may be copied with its sidecar. (The time is kept too, for whoever makes the sidecar again.)
+It is an index like those of shards (`shard_index.py`), of the kind ``files``: one record per file, whose key is its path below
+the folder, and whose length and checksum are the file's. So a changed file is noticed by its content when it is read:
+modification times do not survive copying, and a folder may be copied with its sidecar. (The time is stored too, for making the
+sidecar again.)
 
-Nothing depends on it. One that cannot be used is told of, and left alone.
+Nothing depends on it: a sidecar that cannot be used is reported and ignored.
 """
 # pathlib takes no bytes, so
 # ruff: noqa: PTH116

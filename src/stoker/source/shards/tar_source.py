@@ -1,4 +1,4 @@
-"""`stoker.tar`: tar shards by WebDataset's conventions, read at random."""
+"""`stoker.tar`: tar shards by WebDataset's conventions, with random access."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`stoker.tfrecord`: TFRecord files of tf.train.Example, or of anything."""
+"""`stoker.tfrecord`: TFRecord files of tf.train.Example, or of any other records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fields that the user trusts by name: the only place where data may run code, reached by ``allow_pickle=[...]`` alone."""
+"""Pickled fields that the user trusts by name: the only place where data may run code, used only with ``allow_pickle=[...]``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Notices a key that comes twice in a shard that is read in sequence, as making an index would."""
+"""Notices duplicate keys in a shard that is read in sequence, as making an index would."""
 
 from __future__ import annotations
 

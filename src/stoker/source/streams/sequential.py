@@ -1,4 +1,4 @@
-"""Shards where there is no random access: pipes, compressed shards, and shards read without an index."""
+"""Shards without random access: pipes, compressed shards, and shards read without an index."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tar shards read from the first byte to the last: pipes, compressed shards, and whoever needs no index."""
+"""Tar shards read from the first byte to the last: pipes, compressed shards, and shards read without an index."""
 
 from __future__ import annotations
 

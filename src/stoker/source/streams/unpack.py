@@ -1,4 +1,4 @@
-"""Compressed shards, unpacked piece by piece: gzip, zlib and zstd. Nothing here takes more memory because data say so."""
+"""Decompresses shards piece by piece: gzip, zlib and zstd. What the data claim never makes it take more memory."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Where the frames of zstd data end (RFC 8878, section 3.1), found without unpacking them.
+"""Where the frames of zstd data end (RFC 8878, section 3.1), found without decompressing them.
 
-The library's reader of streams takes data that end in the middle for all there is. So the few bytes that say how long everything
-is are read here: of a frame, its header; of each block in it, three bytes.
+The library's stream reader accepts data that end in the middle as complete. So the few bytes that give the lengths are read here:
+the header of each frame, and three bytes of each of its blocks.
 """
 
 from __future__ import annotations
