@@ -37,6 +37,7 @@ from .shared_memory import AddressBook, BlockArena, Bytes, MemoryFile, Place, Sh
 from .task_notes import TaskNote
 from .wake_pipe import WakePipe
 from .worker_handle import SentTask, WorkerHandle
+from .worker_number import worker_number
 
 C = TypeVar("C")
 R = TypeVar("R")
@@ -81,6 +82,11 @@ class ProcessExecutor(Executor):
         """
         if not hasattr(os, "memfd_create"):
             raise ConfigError("worker processes need Linux; use loader(executor='threads')")
+        if worker_number() is not None:  # each would start others, which import the same, without end
+            raise ConfigError(
+                "a worker process cannot start worker processes; if it was importing your training script, put the training code "
+                "of that under if __name__ == \"__main__\": or into a function; otherwise use loader(executor='threads') here"
+            )
         self._threads = max(1, workers // processes)
         self.workers = self._threads * processes
         self._make_scratch, self._stdout, self._gentle = make_scratch, stdout, gentle

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ..errors import ConfigError
 
+_log = logging.getLogger("stoker")
+_GUARD = 'put its training code under if __name__ == "__main__":'
 _imported: list[str] = []
 
 
@@ -23,7 +26,10 @@ def imported_by_command(module: str) -> Iterator[None]:
 def check_trains(call: str) -> None:
     """Raise where a loader for a training program is made while a command imports its module."""
     if _imported:
-        raise ConfigError(
-            f"{call}: {_imported[-1]} makes this loader while it is imported for its pipeline; put its training code under "
-            'if __name__ == "__main__":'
-        )
+        raise ConfigError(f"{call}: {_imported[-1]} makes this loader while it is imported for its pipeline; {_GUARD}")
+
+
+def warn_trains() -> None:
+    """Say why a command does not begin: the training program of its module runs first."""
+    if _imported:
+        _log.warning("%s makes a loader while it is imported for its pipeline, and is waited for; %s", _imported[-1], _GUARD)

@@ -35,6 +35,7 @@ from .bad_samples import BadSamples, kind_of
 from .batch_units import BatchUnit, EpochEnd, FedUnit
 from .budget import SkipBudget
 from .build import explained
+from .command_import import warn_trains
 from .epoch_iterator import EarlyStep, EpochIterator, EpochProgress, Portions, UnitSteps
 from .loader_options import LoaderOptions, check_count
 from .machinery import Machinery
@@ -127,6 +128,7 @@ class Loader:
         self._turn = threading.RLock()  # again and again by one thread: a signal's handler runs within what it interrupts
         self._process = os.getpid()
         if not once:
+            warn_trains()
             for follow in newcomers:
                 follow(self)
 
