@@ -257,9 +257,9 @@ def test_a_worker_process_starts_no_worker_processes() -> None:
             list(loader)
         return sample
 
-    with pytest.raises(FunctionError, match=r"a worker process cannot start worker processes; .*__main__"):
-        with numbers().map(inner).batch(60).loader(processes=1) as loader:
-            list(loader)
+    refused = pytest.raises(FunctionError, match=r"a worker process cannot start worker processes; .*__main__")
+    with refused, numbers().map(inner).batch(60).loader(processes=1) as loader:
+        list(loader)
 
 
 def test_workers_of_a_program_whose_output_is_closed_end_without_a_word() -> None:
