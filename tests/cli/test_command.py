@@ -54,6 +54,16 @@ def test_importing_the_command_imports_nothing_slow() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONPATH": ":".join(sys.path)})
 
 
+def test_output_in_an_encoding_without_some_letters_has_question_marks(image_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "für.py").write_text(
+        f"import stoker\ntrain = stoker.files({str(image_folder)!r}).decode('image').batch(2)\n", encoding="utf-8"
+    )
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONPATH": ":".join(path for path in sys.path if path)}
+    command = [sys.executable, "-m", "stoker.cli.main", "run", f"{tmp_path}/für.py:train"]
+    told = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert (told.returncode, told.stderr) == (0, "") and "?" in told.stdout
+
+
 def test_output_that_goes_to_a_file_has_no_control_characters(start: Any, image_folder: Path) -> None:
     out, err = start("show", image_folder).communicate(timeout=60)
     assert out and "\x1b" not in out + err
