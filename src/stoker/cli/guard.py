@@ -105,8 +105,8 @@ def _lost_reader(stream: TextIO) -> bool:
 def _open_streams() -> None:
     """Let any program be started with any streams and encoding.
 
-    A stream that was closed when the program began (`<&-`, `>&-`), in whose place Python has None, is empty. A letter or a bar that
-    the encoding of the output lacks becomes a question mark.
+    A stream that was closed when the program began (`<&-`, `>&-`), in whose place Python has None, is empty. A letter or a bar
+    that the encoding of the output lacks becomes a question mark.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:

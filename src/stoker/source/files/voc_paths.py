@@ -59,8 +59,8 @@ class VocPaths:
             self.remedy = "without annotations=..., annotations are expected next to their images"
         elif self.folder is None:
             self.remedy = (
-                "without images=..., only the name of the image's file counts; if annotations=... has subfolders, set images=... to "
-                "the folder in which images have the same relative paths"
+                "without images=..., only the name of the image's file counts; if annotations=... has subfolders, set images=... "
+                "to the folder in which images have the same relative paths"
             )
 
     def _whole(self, path: bytes) -> bytes:
