@@ -54,6 +54,16 @@ def test_importing_the_command_imports_nothing_slow() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONPATH": ":".join(sys.path)})
 
 
+def test_output_in_an_encoding_without_some_letters_has_question_marks(image_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "für.py").write_text(
+        f"import stoker\ntrain = stoker.files({str(image_folder)!r}).decode('image').batch(2)\n", encoding="utf-8"
+    )
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONPATH": ":".join(path for path in sys.path if path)}
+    command = [sys.executable, "-m", "stoker.cli.main", "run", f"{tmp_path}/für.py:train"]
+    told = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert (told.returncode, told.stderr) == (0, "") and "?" in told.stdout
+
+
 def test_output_that_goes_to_a_file_has_no_control_characters(start: Any, image_folder: Path) -> None:
     out, err = start("show", image_folder).communicate(timeout=60)
     assert out and "\x1b" not in out + err
@@ -179,25 +189,26 @@ assert len(os.environ["DEPTH"]) < 4
 def flipped(x): return x[::-1].copy()
 pipeline = stoker.arrays(x=np.zeros((64, 4), np.uint8)).map(x=flipped).batch(32)
 with pipeline.loader({}) as batches:
-    list(batches)
+    print("trained on", len(list(batches)), flush=True)
 """
 
 
-def test_a_script_that_workers_import_starts_no_workers_in_them(tmp_path: Path) -> None:
-    """They would import it again, and so on: more processes than any machine has."""
-    (tmp_path / "unguarded.py").write_text(UNGUARDED.format("processes=1"))
-    for program in (["-m", "stoker", "run", "unguarded.py:pipeline"], ["-c", "import unguarded"]):
-        ended = subprocess.run([sys.executable, *program], cwd=tmp_path, capture_output=True, text=True, timeout=120)
-        assert ended.returncode in (1, 2)
-        assert f"{tmp_path / 'unguarded.py'} makes a loader while a worker imports it for its functions" in ended.stderr
-        assert 'under if __name__ == "__main__":' in ended.stderr
-
-
-def test_a_script_that_uses_a_loader_where_a_command_imports_it_is_named(
-    stoker: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_script_that_trains_while_it_is_imported_does_so_once_and_the_command_says_so(start: Any, tmp_path: Path) -> None:
     script = tmp_path / "unguarded.py"
-    script.write_text(UNGUARDED.format("threads=1"))
-    monkeypatch.setenv("DEPTH", "")
-    assert stoker("explain", f"{script}:pipeline", "--step", "0").exit_code == 0
-    assert f"{script} makes a loader while it is imported for its pipeline, and uses it first" in caplog.text
+    script.write_text(UNGUARDED.format("processes=1"))
+    command = start("run", f"{script}:pipeline", "--epochs", "1")
+    out, err = command.communicate(timeout=60)
+    assert command.returncode == 0 and out.startswith("trained on 2\n") and out.count("trained") == 1
+    assert (
+        f"{script} makes a loader while it is imported for its pipeline, and uses it first; to avoid that, put it under if" in err
+    )
+
+
+def test_a_script_does_not_train_in_workers_that_import_it(tmp_path: Path) -> None:
+    """With worker processes it would never end: they would import it again, and so on."""
+    (tmp_path / "unguarded.py").write_text(UNGUARDED.format("threads=1"))
+    code = "import unguarded\nwith unguarded.pipeline.loader(processes=1) as batches: list(batches)"
+    ended = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert ended.returncode == 1 and ended.stdout == "trained on 2\n"
+    assert f"{tmp_path / 'unguarded.py'} makes a loader while a worker imports it for its functions" in ended.stderr
+    assert 'put it under if __name__ == "__main__":' in ended.stderr

@@ -243,3 +243,30 @@ def test_a_descriptor_that_waits_to_be_sent_stays_what_it_was() -> None:
         for fd in (other, *came):
             os.close(fd)
         line.close()
+
+
+#: a program that somebody imports, with its functions and its loop
+IMPORTED = """
+import stoker
+def three_times(x):
+    return 3 * x
+print("the loop begins", flush=True)
+with stoker.arrays(x=[1, 2, 3, 4]).map(x=three_times).batch(2).loader(processes=1) as loader:
+    print(sum(int(batch["x"].sum()) for batch in loader))
+"""
+
+
+@pytest.mark.parametrize("module", ["unguarded", "package.unguarded", "package"])
+def test_a_module_whose_loop_runs_while_it_is_imported_is_not_run_again_by_workers(module: str, tmp_path: Path) -> None:
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "__init__.py").write_text("")
+    path = tmp_path / module.replace(".", "/")
+    (path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).write_text(IMPORTED)
+    ended = run_python(f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import {module}")
+    assert (ended.stdout, ended.stderr) == ("the loop begins\n30\n", "")
+
+
+def test_workers_of_a_program_whose_output_is_closed_end_without_a_word() -> None:
+    script = "import stoker; list(stoker.arrays(x=[1, 2]).batch(1).loader(processes=1))"
+    ended = run_python(f"import os, sys; os.close(1); os.execv(sys.executable, [sys.executable, '-c', {script!r}])")
+    assert (ended.returncode, ended.stderr) == (0, "")

@@ -204,6 +204,16 @@ def test_no_annotation_at_all_names_the_first_one_looked_for(data: Set) -> None:
         data.open("a/1.jpg", "a/2.jpg")
 
 
+def test_annotations_that_are_looked_for_elsewhere_say_where_they_are_expected(data: Set) -> None:
+    data.image("a/1.jpg")
+    data.boxes("a/1", thing())
+    whole = [data.root / "images" / "a" / "1.jpg"]
+    with pytest.raises(SourceNotFound, match=r"a/1\.xml: without annotations=\.\.\., .* next to their images"):
+        open_voc(whole)
+    with pytest.raises(SourceNotFound, match=r"boxes/1\.xml: without images=\.\.\., only the name .*; .* set images="):
+        open_voc(whole, annotations=data.root / "boxes")
+
+
 def test_annotations_without_a_single_object_are_still_samples(data: Set) -> None:
     data.image("1.jpg", jpeg_bytes(30, 20))
     data.boxes("1")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import select
 import sys
@@ -30,7 +31,7 @@ class Guard(PlainGroup):
     """
 
     def make_context(self, *args: Any, **kwargs: Any) -> Any:
-        _open_closed()
+        _open_streams()
         with _guarded():  # `--help` and `--version` print here
             return super().make_context(*args, **kwargs)
 
@@ -101,11 +102,17 @@ def _lost_reader(stream: TextIO) -> bool:
     return any(seen & (select.POLLERR | select.POLLHUP) for _, seen in watched.poll(0))
 
 
-def _open_closed() -> None:
-    """Let a stream be empty that was closed when the program began (`<&-`, `>&-`): Python has None in its place."""
+def _open_streams() -> None:
+    """Let any program be started with any streams and encoding.
+
+    A stream that was closed when the program began (`<&-`, `>&-`), in whose place Python has None, is empty. A letter or a bar
+    that the encoding of the output lacks becomes a question mark.
+    """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115  open to the end
+    if isinstance(sys.stdout, io.TextIOWrapper) and not sys.stdout.encoding.lower().startswith("utf"):
+        sys.stdout.reconfigure(errors="replace")
 
 
 def _say(text: str) -> None:

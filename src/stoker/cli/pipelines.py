@@ -70,7 +70,11 @@ def load_module(name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(own, path)
     assert spec is not None and spec.loader is not None  # it ends in .py
     module = sys.modules[own] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    spec._initializing = True  # type: ignore[attr-defined]  # as `import` sets it, for workers that its code may start
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        spec._initializing = False  # type: ignore[attr-defined]
     return module
 
 

@@ -144,7 +144,7 @@ class AutoPolicy:
     def __init__(self, cores: int, threads: int, *, beside_device: bool = False, fixed: bool = False) -> None:
         """With `fixed` the number of workers stays, and each process has one: only whether they are threads is to be decided."""
         self.setting = self._home = Setting(0, threads)
-        self.reason = "one worker for each core" if cores > 1 else "there is only one core"
+        self.reason = "one worker for each core" if cores > 1 else "this process has one core"
         if threads > cores:
             self.reason = f"one worker for each core, and {threads - cores} more because reads wait for a network"
         if fixed and cores > 1:

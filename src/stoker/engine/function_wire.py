@@ -25,7 +25,7 @@ from ..portable_arrays import ArrayInFile, ArrayInMemory, portable
 Packed = tuple[bytes, list[memoryview]]
 _PROTOCOL = 5
 _REFUSED = (pickle.PicklingError, AttributeError, TypeError, ValueError, RecursionError)
-#: modules that a fresh interpreter does not find, or finds another in their place: what they define goes by value
+#: modules that a fresh interpreter does not find, finds another in place of, or would run again: what they define goes by value
 _by_value = {b"__main__"}
 #: classes that go by value, as far as they are here
 _complete: weakref.WeakSet[type] = weakref.WeakSet()
@@ -93,7 +93,7 @@ def _function_pickler() -> Any:
     class FunctionPickler(_value_pickler()):  # type: ignore[misc]
         def reducer_override(self, value: Any) -> Any:
             name = getattr(value, "__module__", None) if callable(value) else None
-            if isinstance(name, str) and name in sys.modules and not _importable(name.partition(".")[0]):
+            if isinstance(name, str) and name in sys.modules and (_half_made(name) or not _importable(name.partition(".")[0])):
                 cloudpickle.register_pickle_by_value(sys.modules[name])
                 _by_value.add(name.encode())
             return super().reducer_override(value)
@@ -168,6 +168,13 @@ def _tensor_of(array: Any) -> Any:
     import torch
 
     return torch.from_numpy(array)
+
+
+def _half_made(name: str) -> bool:
+    """Whether a module, or a package it is in, is still being imported, and so runs the very program that sends this."""
+    parts = name.split(".")
+    modules = (sys.modules.get(".".join(parts[:end])) for end in range(1, len(parts) + 1))
+    return any(getattr(getattr(module, "__spec__", None), "_initializing", False) for module in modules)
 
 
 @lru_cache

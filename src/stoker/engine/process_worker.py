@@ -55,7 +55,7 @@ def main(line: int, lifeline: int, stacks: int, threads: int, gentle: bool) -> N
     except BaseException:  # noqa: BLE001  a mistake of ours; whoever started this hears that it ended
         traceback.print_exc()
     for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):
+        with suppress(OSError, ValueError, AttributeError):  # it is None where the program was started with it closed
             stream.flush()
     os._exit(code)  # without waiting for threads: what they do is of no use to anybody now
 

@@ -290,10 +290,9 @@ def _collect(listed: VocPaths) -> _Objects:
             size = annotation and annotation.size
             found.add(at, 0, os.fsdecode(parent_name(listed.names[at])), (0, 0, *size) if size else (np.nan,) * 4)
     if found.without == len(listed.images):
-        first = printable(listed.annotations[0])
         raise SourceNotFound(
-            f"no annotation for any of {counted(len(listed.images), 'image')}; the first looked for is {first}: "
-            "check annotations=..., where it must have the same relative path as its image in images=..."
+            f"no annotation for any of {counted(len(listed.images), 'image')}; the first looked for is "
+            f"{printable(listed.annotations[0])}: {listed.remedy}"
         )
     return found
 

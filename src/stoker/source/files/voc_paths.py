@@ -53,6 +53,15 @@ class VocPaths:
         #: whether the user named each annotation, so that all of them must be there
         self.named = annotations is not None and not isinstance(annotations, (str, bytes, os.PathLike))
         self.annotations = self._annotations(places, annotations)
+        #: what to do where none of the annotations is there
+        self.remedy = "check annotations=..., where it must have the same relative path as its image in images=..."
+        if annotations is None:
+            self.remedy = "without annotations=..., annotations are expected next to their images"
+        elif self.folder is None:
+            self.remedy = (
+                "without images=..., only the name of the image's file counts; if annotations=... has subfolders, set images=... "
+                "to the folder in which images have the same relative paths"
+            )
 
     def _whole(self, path: bytes) -> bytes:
         whole = joined(current_folder(), path)

@@ -75,7 +75,7 @@ def index_of(blob: Blob, kind: str, once: Once | None = None) -> ShardIndex:
         except (ConfigError, WriteError):
             once.warn(
                 "%s: its index can be written neither next to it nor as %s, so it is made again each time, and so is every index "
-                "that cannot be written",
+                "that cannot be written; set XDG_CACHE_HOME to a writable folder",
                 blob.url,
                 _home_of(blob),
             )
