@@ -81,7 +81,7 @@ def write_report(
 
 
 def sample_pictures(batch: Any) -> list[dict[str, str]]:
-    """The first pictures of a batch as images within a page, with their labels or keys; none where it holds no pictures."""
+    """The first pictures of a batch as images within a page, with their labels or keys; none if it holds no pictures."""
     columns = batch if isinstance(batch, Mapping) else batch._asdict() if hasattr(batch, "_asdict") else {}
     try:
         found = batch_pictures(columns, _PICTURES)
@@ -93,7 +93,7 @@ def sample_pictures(batch: Any) -> list[dict[str, str]]:
 
 
 def run_page(data: Mapping[str, Any], *, live: bool = False) -> str:
-    """The page of a run; `live`: it asks for the data again where it came from, and for nothing else."""
+    """The page of a run; if `live`, it requests the data repeatedly from its own server, and nothing else."""
     script = _part("page.js")
     parts = {
         "title": escape(data["title"]),
