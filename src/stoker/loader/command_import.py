@@ -12,7 +12,7 @@ _imported: list[str] = []
 
 @contextmanager
 def imported_by_command(module: str) -> Iterator[None]:
-    """What is run meanwhile is the import of this module."""
+    """What runs inside this context is the import of this module."""
     _imported.append(module)
     try:
         yield
@@ -21,7 +21,7 @@ def imported_by_command(module: str) -> Iterator[None]:
 
 
 def check_trains(call: str) -> None:
-    """Raise where a loader for a training program is made while a command imports its module."""
+    """Raise if a loader for a training program is made while a command imports its module."""
     if _imported:
         raise ConfigError(
             f"{call}: {_imported[-1]} makes this loader while it is imported for its pipeline; put its training code under "

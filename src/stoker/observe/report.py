@@ -119,7 +119,7 @@ def page_policy(live: bool = False) -> str:
 
 
 def embedded(data: Any) -> str:
-    """JSON that can stand in a page: nothing in it ends a script, begins a comment, or is a line of its own to old parsers."""
+    """JSON that is safe inside a page: nothing in it ends a script, begins a comment, or is a line break to old parsers."""
     text = json.dumps(finite(data), allow_nan=False, separators=(",", ":"))
     return text.translate({ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"})
 

@@ -97,7 +97,7 @@ class EntryWriter:
 
 
 class EntryFile(PooledFile):
-    """An entry of the cache; many threads may read at once, while they have it pinned. Reading goes on when it is deleted."""
+    """An entry of the cache; many threads may read it while they have it pinned. Reading continues when it is deleted."""
 
     def __init__(self, path: Path, digest: bytes) -> None:
         super().__init__()

@@ -146,7 +146,10 @@ class OpenFiles:
         self._sweep_if_free()
 
     def patiently(self, work: Callable[[], Result], wait_s: float) -> Result:
-        """Do what opens a file. Where the process has no descriptors left, close idle ones of ours, and wait until others do."""
+        """Run a function that opens a file.
+
+        If the process has no descriptors left, close idle ones of ours, and wait until others do.
+        """
         deadline = time.monotonic() + wait_s
         while True:
             try:

@@ -66,9 +66,9 @@ class SeekTable:
         return self._length
 
     def read(self, rows: Ints, column: BytesColumn, scratch: Scratch) -> tuple[Spans | None, Ints]:
-        """The seek indices of the pictures in `column`, which are those of the given records; and which rows' do not fit.
+        """The seek indices of the pictures in `column`, which are those of the given records; and the rows whose do not fit.
 
-        Those are left out. Without a single one, None. The bytes are in the worker's memory until its next task.
+        Those are omitted. None if there is none at all. The bytes are in the worker's memory until its next task.
         """
         lengths = self._length[rows]
         wrong = _NONE
