@@ -1,8 +1,8 @@
-"""What does `cache()` give where decoding is the limit, and what does filling it cost?
+"""What does `cache()` bring if decoding is the limit, and what does filling it cost?
 
-Photographs are decoded and resized, kept there, and then cropped and flipped at random. Each way of keeping them runs in turn
-with none: all of them in memory, in a folder, and half of them in memory. The first epoch, which fills the cache, is compared by
-itself: a loader that keeps everything for one epoch, over one that keeps nothing.
+Photographs are decoded and resized, stored at that point, and then cropped and flipped at random. Each way of storing them runs
+in turn with no cache: all of them in memory, in a folder, and half of them in memory. The first epoch, which fills the cache, is
+compared separately: a loader that stores everything for one epoch, over one that stores nothing.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """How fast are small Examples parsed?
 
-50,000 `tf.train.Example` records of 3 KB, as CIFAR-10 has them: the pixels of an image, raw, and a label; in TFRecord files in
-the page cache. They become batches of 512: uint8 (512, 32, 32, 3) and int64 (512). Beside it tf.data, parsing a whole batch with
-one operation. ``order``: in the order of the files, so that there is nothing but reading and parsing. ``shuffled``: Stoker among
-all, tf.data in a buffer of 10,000. ``strings``: in order, images left as bytes, without `decode_raw`.
+50,000 `tf.train.Example` records of 3 KB, as in CIFAR-10: the raw pixels of an image, and a label; in TFRecord files in the page
+cache. They become batches of 512: uint8 (512, 32, 32, 3) and int64 (512). Compared with tf.data, which parses a whole batch with
+one operation. ``order``: in the order of the files, so that there is nothing but reading and parsing. ``shuffled``: Stoker over
+all records, tf.data in a buffer of 10,000. ``strings``: in order, images left as bytes, without `decode_raw`.
 """
 
 from __future__ import annotations

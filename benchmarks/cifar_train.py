@@ -1,9 +1,9 @@
-"""How many small images a second reach the training loop, augmented?
+"""How many small images per second reach the training loop, augmented?
 
-50,000 images of 32 x 32 pixels, as CIFAR-10 has them: reflect-pad by 4, random crop of 32, flip, a square of 8 x 8 painted over
-(Cutout), normalised to float32, in shuffled batches of 512; from arrays in memory, and from TFRecord files in the page cache. All
-cores. ``recipe``: beside FFCV, augmentation vectorised by hand with NumPy in a torch DataLoader, and tf.data, vectorised, with
-AUTOTUNE. ``rotated``: with a rotation by up to 10 degrees behind the flip, which FFCV does not have.
+50,000 images of 32 x 32 pixels, as in CIFAR-10: reflect-pad by 4, random crop of 32, flip, a square of 8 x 8 erased (Cutout),
+normalised to float32, in shuffled batches of 512; from arrays in memory, and from TFRecord files in the page cache. All cores.
+``recipe``: compared with FFCV, with augmentation vectorised by hand in NumPy in a torch DataLoader, and with tf.data, vectorised,
+with AUTOTUNE. ``rotated``: with a rotation by up to 10 degrees after the flip, which FFCV does not have.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """What does a ranged read cost, by Stoker's HTTP client, by obstore and by urllib3, over plain HTTP and over TLS?
 
-One thread reads ranges of one file from a loopback server that answers at once, over a connection that is kept: the same ranges,
-into the same buffer, and with the same looks at the answer (status, length, range, version). They take turns, and the order of
-turns is reversed from round to round. `obstore` takes the server for S3 and signs each request, as Stoker does where it does not
-read by signed URLs.
+One thread reads ranges of one file from a loopback server that answers at once, over a kept connection: the same ranges, into the
+same buffer, and with the same checks of the answer (status, length, range, version). They take turns, and the order of turns is
+reversed from round to round. `obstore` treats the server as S3 and signs each request, as Stoker does if it does not read by
+signed URLs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The pictures: a folder of the user's, or one made here that is about as hard to decode as photographs of ImageNet."""
+"""The pictures: the user's folder, or one made here that is about as hard to decode as photographs of ImageNet."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """How long until the first batch, and until the second?
 
-First: from the start of the process, imports included, and from `loader()` alone. Second: where the size of a field shows only
-when it is made (`decode`, torchvision's transforms in `map`), so that nobody can say beforehand how far to look ahead. Each time
-a new Python, running the few lines that a user would write; beside it torch's DataLoader with two workers.
+First: from the start of the process, including imports, and from `loader()` alone. Second: if the size of a field is known only
+when it is made (`decode`, torchvision's transforms in `map`), so that the distance to look ahead is unknown. Each time a new
+Python runs the few lines that a user would write; compared with torch's DataLoader with two workers.
 """
 
 from __future__ import annotations

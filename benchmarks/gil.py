@@ -3,11 +3,11 @@
 Workers decode without the GIL and take it between two tasks; the training loop, which is Python that launches kernels, wants it
 all the time. Two questions, both about files -> RandomResizedCrop -> flip -> batches with labels:
 
-- How many microseconds of Python are there in a task, in its worker and on the consumer's side, and how often does it let go of
+- How many microseconds of Python are there in a task, in its worker and on the consumer's side, and how often does it release
   the GIL? Measured without threads, with the native work replaced by nothing, for small and for large tasks.
 - How much slower is a loop like a training step (a little Python, a few microseconds of native work without the GIL, and so on)
-  while the workers produce? The native work of the workers is real, or (`--work sleep`) as long a sleep, so that many workers
-  can be tried on few cores: what then slows the loop down is the GIL alone.
+  while the workers produce? The native work of the workers is real or (`--work sleep`) an equally long sleep, so that many
+  workers can be tried on few cores: the loop is then slowed by the GIL alone.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 ``training``: JPEG files in the page cache -> RandomResizedCrop(224), flip, ColorJitter(0.4, 0.4, 0.4, 0.1), RandAugment(2, 9),
 normalised to float32, channels first, in batches of 128, on all cores, in turn with torchvision's transforms in a torch
 DataLoader, on Pillow images and on tensors. ``operations``: microseconds that each operation takes for an image of 224 x 224, on
-one core, beside torchvision's on a Pillow image; what it takes to do nothing with an image is taken off on both sides.
+one core, compared with torchvision's on a Pillow image; the time of doing nothing with an image is subtracted on both sides.
 """
 
 from __future__ import annotations

@@ -752,9 +752,9 @@ STK_API stk_status stk_jpeg_decode(stk_decoder *decoder, const stk_program *prog
 
 /*
  * MixUp in place: each of `count` adjacent images becomes share * itself + (1 - share) * the original one before it; the one
- * before the first is the last. An image has `values` values; type 0: bytes, b + (((a - b) * w + 2^14) >> 15) with w = int(share
- * * 2^15 + 0.5); type 1: floats, with two products and one sum, so that NaN spreads. spare: room for one image. Fewer than two
- * images do not change.
+ * before the first is the last. An image has `values` values. Type 0: bytes, b + (((a - b) * w + 2^14) >> 15) with
+ * w = int(share * 2^15 + 0.5). Type 1: floats, with two products and one sum, so that NaN spreads. spare: room for one image.
+ * Fewer than two images do not change.
  */
 STK_API stk_status stk_mixup(void *images, int64_t count, int64_t values, int32_t type, double share, void *spare);
 

@@ -87,9 +87,9 @@ class CorruptIndex(ShardError, ValueError):
 
 
 class RemoteError(StokerError, OSError):
-    """A URL could not be fetched; `url` never holds a secret, `status` is the HTTP status where there was one.
+    """A URL could not be fetched; `url` never contains a secret, `status` is the HTTP status if there was one.
 
-    `moved`: the server did send some of what was asked for, so other places of the file may be readable.
+    `moved`: the server sent some of the requested bytes, so other places of the file may be readable.
     """
 
     def __init__(self, message: str, *, url: str = "", status: int | None = None, moved: bool = False) -> None:
@@ -177,9 +177,9 @@ class FunctionError(SampleError, RuntimeError):
 
 
 class WorkerError(SampleError, RuntimeError):
-    """The processes that worked on this sample ended, one after the other; the message says how.
+    """The processes that worked on this sample ended repeatedly; the message says how.
 
-    Where samples cannot be told apart, as in a function that gets a whole batch, it names all of them, and `key` is empty.
+    If samples cannot be told apart, as in a function that gets a whole batch, it names all of them, and `key` is empty.
     """
 
 

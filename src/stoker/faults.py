@@ -83,7 +83,7 @@ class TaskFault:
 
 
 class RunAgain(Exception):
-    """What a task raises that is to be run again from its start, by whoever: nothing is wrong with it."""
+    """Raised by a task that must run again from its start, on any worker: it is not an error."""
 
 
 def _plain(error: BaseException, causes: int) -> TaskFault:

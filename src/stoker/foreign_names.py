@@ -285,7 +285,7 @@ def _unknown_argument(verb: str, name: str, value: Any, known: list[str]) -> Arg
 
 
 def argument_advice(verb: str, name: str, value: Any) -> str | None:
-    """What other loaders' argument is called here; None where it is none of theirs."""
+    """The name here of an argument of other loaders; None if it is not one of theirs."""
     advice = _ARGUMENTS.get(verb, {}).get(name) or _ANYWHERE.get(name)
     return advice and advice.format(value=reprlib.repr(value))
 
@@ -311,7 +311,7 @@ def unknown_attribute(owner: Any, name: str) -> AttributeError:
 
 
 def image_spec_advice(field: str, known: Iterable[str]) -> str:
-    """What to write for WebDataset's ``decode("pil")``; "" where the field is none of its words."""
+    """What to write instead of WebDataset's ``decode("pil")``; "" if the field is not one of its words."""
     if field not in _IMAGE_SPECS:
         return ""
     first = next(iter(known), "jpg")

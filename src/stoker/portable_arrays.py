@@ -63,7 +63,7 @@ class ArrayInFile:
 
 
 def portable(array: NDArray[Any]) -> ArrayInMemory | ArrayInFile:
-    """What stands for an array elsewhere; its `array()` is equal to it, and may be read-only."""
+    """A stand-in for an array in another process; its `array()` is equal to it, and may be read-only."""
     found = None if array.dtype.hasobject or not array.size else in_file(array)
     if found is not None:
         return found
@@ -73,7 +73,7 @@ def portable(array: NDArray[Any]) -> ArrayInMemory | ArrayInFile:
 
 
 def in_file(array: NDArray[Any]) -> ArrayInFile | None:
-    """The array by the name of its file; None where it has none, or another file has that name by now."""
+    """The array by the name of its file; None if it has none, or another file has that name now."""
     root = _mapped(array)
     if root is None or root.mode not in ("r", "r+", "w+") or root.filename is None:  # "c": its changes are its own
         return None

@@ -20,7 +20,7 @@ _asked: list[Record] = []
 
 
 def recorder() -> Record | None:
-    """Who records ranges now; None: nobody."""
+    """The profiler that records ranges now; None: there is none."""
     if _asked:
         return _asked[-1]
     torch = sys.modules.get("torch.autograd.profiler")
@@ -29,7 +29,7 @@ def recorder() -> Record | None:
 
 
 def within(name: str, call: Callable[..., _Result], *given: Any) -> _Result:
-    """Call something, within a range of this name where somebody records ranges."""
+    """Call a function, within a range of this name if a profiler records ranges."""
     record = recorder()
     return call(*given) if record is None else recorded(record, name, call, *given)
 

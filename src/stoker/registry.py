@@ -27,7 +27,7 @@ class Registry(Generic[T]):
         self._what, self._entries = what, dict(entries)
 
     def get(self, name: str, asked: str) -> T:
-        """What a name stands for; `asked` is what the user wrote, for the message where there is no such name or package."""
+        """The object for a name; `asked` is what the user wrote, for the message if there is no such name or package."""
         if not isinstance(name, str) or name not in self._entries:
             raise ConfigError(f"{asked}: there is no such {self._what}; choose {self.choice()}")
         module, attribute, extra = self._entries[name]

@@ -108,7 +108,7 @@ class TurnTaking:
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """Wait for other threads of Stoker, which may need the turn that this thread has."""
+        """Let other threads take their turns while this one waits in the middle of a function."""
         thread = threading.get_ident()
         turns: list[Turn] = []
         turn = self._innermost.pop(thread, None)

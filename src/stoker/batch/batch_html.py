@@ -22,7 +22,7 @@ _BOX = "position:absolute;box-sizing:border-box;border:2px solid #ff9f1c;outline
 def batch_html(title: str, columns: Mapping[str, Any], plain: str) -> str:
     """A table of the fields, then pictures, if there are any.
 
-    Where that fails, because a field holds values of a kind nobody thought of, it is the plain text.
+    If that fails, because a field holds values of an unexpected kind, the result is the plain text.
     """
     try:
         return _table_and_pictures(title, columns)

@@ -29,10 +29,10 @@ class BatchPicture(NamedTuple):
 
 
 def batch_pictures(columns: Mapping[str, Any], most: int = 16) -> list[BatchPicture]:
-    """The first rows of the first field that holds pictures, at most so many; nothing where there is none.
+    """The first rows, at most `most`, of the first field that holds pictures; nothing if there is none.
 
     Pictures are uint8 or floats, (rows, height, width, channels) or (rows, channels, height, width), or a list of single ones.
-    Of what is on a device only these rows are fetched.
+    Only these rows are fetched from a device.
     """
     for name, value in columns.items():
         if not _may_be_pictures(name, value):
@@ -146,9 +146,9 @@ def _boxes(columns: Mapping[str, Any], pictures: Sequence[NDArray[np.uint8]]) ->
 
 
 def boxes_as_shares(rows: Sequence[Any], sizes: Sequence[Sequence[int]]) -> list[NDArray[np.float64]] | None:
-    """Boxes (ymin, xmin, ymax, xmax) of pictures of these heights and widths as shares of them, those without area left out.
+    """Boxes (ymin, xmin, ymax, xmax) of pictures of these sizes as fractions of them, without those that have no area.
 
-    They are given in pixels, or, where none exceeds 1, as shares already. None: these are no boxes, or not of these pictures.
+    They are given in pixels or, if none exceeds 1, as fractions already. None: these are not boxes, or not of these pictures.
     """
     given = [np.asarray(row, np.float64) for row in rows]
     if any(box.size and box.shape[-1:] != (4,) for box in given):

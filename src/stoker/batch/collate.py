@@ -60,7 +60,7 @@ def _joined(name: str, values: Sequence[Any], spec: FieldSpec, rules: Mapping[st
 
 
 def plain(value: Any) -> Any:
-    """Torch tensors and the like as NumPy arrays; anything else as it is."""
+    """Torch tensors and similar as NumPy arrays; anything else unchanged."""
     return np.asarray(value) if hasattr(value, "__array__") and not isinstance(value, _NUMBERS) else value
 
 

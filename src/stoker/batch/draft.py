@@ -25,10 +25,11 @@ from .written_rows import Placed, Report, WrittenRows
 
 @dataclass(slots=True)
 class BatchJoin:
-    """Rows that are to become `rows` rows of a batch: what a finishing task starts from.
+    """Rows that become `rows` rows of a batch: what a finishing task starts from.
 
-    `taken` are their rows in the slab; None: all, as they are. `repeated` are the rows of the parts, where some stand for others;
-    None: each for itself. The first `real` rows do not pad. `position` is that of the unit's first row. `device` is the draft's.
+    `taken` are their rows in the slab; None: all, in order. `repeated` are the rows of the parts, if some are repeated for
+    others; None: each once. The first `real` rows are not padding. `position` is that of the unit's first row. `device` is the
+    draft's.
     """
 
     memory: Slab | Lease
@@ -116,9 +117,9 @@ class Draft:
 def write_rows(
     first: int, targets: Mapping[str, NDArray[Any]], hoped: frozenset[str], chunk: Chunk, needed: frozenset[str], report: Report
 ) -> WrittenRows:
-    """Put a finished chunk where it belongs: row i of the targets, which begin at row `first` of the slab, is slot i.
+    """Put a finished chunk into its place: row i of the targets, which begin at row `first` of the slab, is slot i.
 
-    Fields without a target, and those `hoped` for that do not fit, are kept beside the slab.
+    Fields without a target, and `hoped` fields that do not fit, are kept outside the slab.
     """
     if not len(chunk):
         # Every row was left out, perhaps before all stages ran: there is nothing to write.

@@ -12,9 +12,9 @@ from ..registry import needed
 
 
 def as_tensors(torch: Any, value: Any, done: Callable[[Any], Any]) -> Any:
-    """Numbers as a tensor, a list of arrays of numbers as a list of tensors; text, bytes and other lists stay as they are.
+    """Numbers as a tensor, a list of arrays of numbers as a list of tensors; text, bytes and other lists are unchanged.
 
-    `done` is called with each tensor and gives the one to use, which may be somewhere else.
+    `done` is called with each tensor and returns the one to use, which may be elsewhere in memory.
     """
     if _is_numbers(torch, value):
         return done(_on_host(torch, value))

@@ -64,16 +64,16 @@ class Report:
 
 
 class Placed(Enum):
-    """Stands for a column of a field that nobody promised room for in the slab, and that is there all the same."""
+    """Marks a column that was written into the slab, although its field had no guaranteed place there."""
 
     PLACED = "in the slab"
 
 
 @dataclass(slots=True)
 class WrittenRows:
-    """Rows of a batch: which rows of the task they are, their columns beside the slab and the bytes of those, their names.
+    """Rows of a batch: which rows of the task they are, their columns outside the slab and the bytes of those, their names.
 
-    The task's rows are those of the slab from `first` on.
+    The task's rows are those of the slab from `first`.
     """
 
     first: int

@@ -34,7 +34,7 @@ _SHARDS = 4
 
 @dataclass(frozen=True, slots=True)
 class BenchSamples:
-    """At most so many samples of a source."""
+    """Some samples of a source, at most a given number."""
 
     source: str
     samples: Pipeline
@@ -123,7 +123,7 @@ class Copies:
         self._samples, self._folder, self._most = samples, folder, shards
 
     def room(self) -> str:
-        """Why there are no copies, or nothing."""
+        """Why there are no copies, or an empty text."""
         needed = self._samples.nbytes * (1 if self._samples.paths else 2)
         free = shutil.disk_usage(self._folder).free
         if free > 2 * needed:

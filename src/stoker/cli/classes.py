@@ -28,7 +28,7 @@ def classes_file(shard: str) -> Path:
 
 
 def write_classes(classes: Sequence[str], shard: str, overwrite: bool) -> str | None:
-    """Write the names, unless they are there already; returns where, or None where there are none."""
+    """Write the names, unless the file exists already; returns its path, or None if there are no names."""
     if not classes:
         return None
     path = classes_file(shard)
@@ -40,7 +40,7 @@ def write_classes(classes: Sequence[str], shard: str, overwrite: bool) -> str | 
 
 
 def read_classes(shard: str) -> tuple[str, ...]:
-    """The names that lie beside a shard; none where there is no such file, or it is something else."""
+    """The class names stored next to a shard; none if there is no such file, or it contains something else."""
     try:
         names = json.loads(_content(classes_file(shard)) or b"null")
     except (ValueError, RecursionError):

@@ -40,9 +40,9 @@ def check_on(on: str, ray_address: str | None) -> bool:
 
 @contextmanager
 def ray_workers(jobs: int | None, tasks: int, address: str | None) -> Iterator[RayExecutor]:
-    """Actors for so many tasks, which take them one at a time; they need no scratch.
+    """Actors for these tasks, which take them one at a time; they need no scratch.
 
-    What they print, and what Ray has to say, goes to standard error: it is no result of the command.
+    What they print, and what Ray reports, goes to standard error, because it is not a result of the command.
     """
     kind: Any = EXECUTORS.get("ray", "--on ray")
     with (
@@ -54,7 +54,7 @@ def ray_workers(jobs: int | None, tasks: int, address: str | None) -> Iterator[R
 
 @contextmanager
 def map_workers(on_ray: bool, jobs: int | None, tasks: int, address: str | None) -> Iterator[Workers]:
-    """Who maps shards."""
+    """The executor that maps shards."""
     if on_ray:
         with ray_workers(jobs, tasks, address) as actors:
             yield actors
@@ -65,7 +65,7 @@ def map_workers(on_ray: bool, jobs: int | None, tasks: int, address: str | None)
 
 
 def check_seen(path: str) -> None:
-    """Raise where a shard was written, and is not here: on another machine's own disk."""
+    """Raise if a shard that was written is not visible here, because it is on another machine's own disk."""
     if not os.path.lexists(path):
         raise WriteError(
             f"{path}: was written on a Ray node and is not visible here; write to a folder that all nodes share, such as a "

@@ -32,7 +32,7 @@ def warm_up(seconds: float) -> float:
 
 
 class Contender(ABC):
-    """A loader that is measured, round after round. Where one that may fail does so, the others go on; `failure` says why."""
+    """A loader that is measured, round after round. If one that may fail does so, the others continue; `failure` says why."""
 
     #: what it may raise
     failures: type[Exception] | tuple[()] = ()
@@ -126,8 +126,8 @@ class Strategy(OwnLoader):
 class FilledCache(Strategy):
     """Stoker on samples that it keeps: a round begins when it has seen them all.
 
-    Every round fills the cache again. A loader that stays open would be quicker, but other loaders fork, and must not do so
-    beside its threads.
+    Every round fills the cache again. A loader that stays open would be quicker, but other loaders fork, and must not do so while
+    its threads run.
     """
 
     def __init__(self, name: str, title: str, pipeline: Pipeline, batches: int, **arguments: Any) -> None:
@@ -161,7 +161,7 @@ class PeerLoader(Contender):
 
 
 def take_turns(contenders: Sequence[Contender], seconds: float) -> None:
-    """Measure all of them, each for so many seconds, in rounds."""
+    """Measure all of them in rounds, each for `seconds` seconds."""
     with Progress("measuring", ROUNDS * len(contenders), unit="turns") as shown:
         for turn in range(ROUNDS):
             for number, contender in enumerate(contenders):
@@ -175,7 +175,7 @@ def ratios(one: Contender, other: Contender) -> list[float]:
 
 
 def ratio_text(name: str, one: Contender, other: Contender) -> str:
-    """The same as text, after the name of the first; nothing where one of them failed."""
+    """The same as text, after the name of the first; empty if one of them failed."""
     found = ratios(one, other)
     return f"{name}{_times(statistics.median(found))}x ({_times(found[0])}–{_times(found[-1])})" if found else ""
 

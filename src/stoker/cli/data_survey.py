@@ -85,7 +85,7 @@ class FieldSurvey:
 
 @dataclass(slots=True)
 class DataSurvey:
-    """What was seen in so many samples."""
+    """What was seen in a number of samples."""
 
     samples: int = 0
     bad: int = 0
@@ -127,7 +127,7 @@ def survey_of(samples: Iterable[ShownSample]) -> DataSurvey:
 def survey_source(source: Source, opaque: Sequence[str] = ()) -> DataSurvey:
     """A survey of samples spread over a source, as many as can be read in a short time.
 
-    They are read in an order that leaves them spread, wherever time ends. `opaque` fields hold no pictures.
+    They are read in an order that keeps them spread, whenever the time is over. `opaque` fields hold no pictures.
     """
     survey = DataSurvey()
     stored, indices = as_stored(source), spread_indices(len(source), _MOST)

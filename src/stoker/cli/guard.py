@@ -77,7 +77,7 @@ def _messages() -> Iterator[None]:
 
 
 def status_of(error: StokerError) -> int:
-    """The exit status that an error stands for."""
+    """The exit status for an error."""
     if isinstance(error, (ConfigError, MissingExtra)):
         return USAGE
     return OUTPUT if isinstance(error, WriteError) else DATA
@@ -131,10 +131,11 @@ def _forget(stream: TextIO) -> None:
 
 
 def tell_stopped() -> int:
-    """Say that Ctrl-C came, and have the exit status be ours.
+    """Report Ctrl-C, and make the exit status ours.
 
-    Python runs code from strings when it makes dataclasses and the like, as importing a module does. When an interrupt comes out
-    of one, it notes that, and ends the program by the signal whatever became of the interrupt. Running another clears the note.
+    Python executes code from strings, for example when it makes dataclasses during an import. If an interrupt leaves such code,
+    Python notes it, and later ends the program by the signal, whatever happened to the interrupt. Executing another string clears
+    that note.
     """
     _say("stopped")
     namedtuple("Nothing", ())

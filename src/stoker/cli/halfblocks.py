@@ -23,7 +23,7 @@ def can_show(console: Console) -> bool:
 
 
 def show_pictures(console: Console, pictures: Sequence[Picture]) -> None:
-    """Print pictures, as many side by side as fit, each with its name."""
+    """Print pictures with their names, as many side by side as fit."""
     across = max(1, console.width // (_WIDTH + 2))
     for first in range(0, len(pictures), across):
         grid = Table.grid(padding=(0, 1))

@@ -127,7 +127,7 @@ class MapResult:
     failures: list[str] = field(default_factory=list)
 
     def add(self, outcome: Outcome[tuple[str, str], dict[str, Any]], causes: Sequence[str]) -> None:
-        """What became of one shard; `causes` say how its workers ended, where it is given up because of that."""
+        """Record the outcome of one shard; `causes` say how its workers ended, if it is given up because of that."""
         name = told(outcome.task.content[0])
         if causes:
             at = f"at the sample {printable(outcome.noted)} " if outcome.noted else ""

@@ -37,7 +37,7 @@ Function = Callable[[dict[str, Any]], Any]
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What is done to every shard; `code` is the function's, as `load_function` tells it."""
+    """What is done to every shard; `code` identifies the function's code, as `load_function` returns it."""
 
     function: str
     code: str

@@ -93,7 +93,7 @@ def _look_in(folder: Path) -> None:
 
 
 def asked(doing: str, act: Callable[[], T]) -> T:
-    """Run the user's code; what it raises is told with the line it was raised on."""
+    """Run the user's code; an exception is reported with the line that raised it."""
     try:
         return act()
     except StokerError:

@@ -39,12 +39,12 @@ _BAR = 16
 
 
 class Progress:
-    """Counts what goes through, from any thread, while the ``with`` block runs; `draw` shows it, in the caller's thread.
+    """Counts progress, from any thread, while the ``with`` block runs; `draw` shows it, in the caller's thread.
 
-    There is no thread: it would disturb measurements, and forks. `total` and what is done are in what `unit` says: samples,
-    bytes, or whatever `move` counts. In a terminal the line goes at the end, unless it `stays`, with the totals, when all went
-    well. So it does where results go through standard output: nothing is shown then if another program of a pipe is to show
-    it, or if the result is `text` on the same terminal.
+    There is no thread: it would disturb measurements, and forks. `total` and progress are counted in `unit`: samples, bytes, or
+    whatever `move` counts. In a terminal the line is removed at the end, unless it `stays`, with the totals, after success.
+    Nothing is shown if results go through standard output and another program of the pipe shows progress, or if the result is
+    `text` on the same terminal.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Progress:
         return Crews(jobs or usable_cores(), things, self.draw)
 
     def counting(self, crews: Crews) -> Callable[[int, int], None]:
-        """What counts for work of these threads, and ends it when it is to be given up."""
+        """Counts for the work of these threads, and ends it if it is given up."""
 
         def add(samples: int, nbytes: int) -> None:
             crews.check()

@@ -14,7 +14,7 @@ _SIDES = ("ymin", "xmin", "ymax", "xmax")
 
 
 def sample_boxes(values: Mapping[str, Any], width: int, height: int) -> NDArray[np.float64]:
-    """Boxes (ymin, xmin, ymax, xmax) as shares of the sample's picture; none where no field fits it."""
+    """Boxes (ymin, xmin, ymax, xmax) as fractions of the sample's picture; none if no field fits."""
     for given in _candidates(values):
         found = boxes_as_shares([given], [(height, width)])
         if found is not None and len(found[0]):

@@ -32,9 +32,9 @@ _VALUE = 200
 
 @dataclass(frozen=True, slots=True)
 class ShownSample:
-    """One sample as it is stored; `problem` says why it cannot be read, or nothing. A field it lacks is None.
+    """One sample as stored; `problem` says why it cannot be read, or is empty. A field it lacks is None.
 
-    Fields that are `opaque` hold no pictures, whatever they are called: raw pixels, for instance.
+    `opaque` fields hold no pictures, whatever they are called: raw pixels, for example.
     """
 
     index: int
@@ -51,13 +51,13 @@ class ShownSample:
 
     @property
     def label(self) -> int | None:
-        """Its label, where a field holds one."""
+        """Its label, if a field holds one."""
         found = (value for name, value in self.values.items() if is_label(name))
         return next((int(value) for value in found if isinstance(value, (int, np.integer))), None)
 
     @property
     def labels(self) -> list[int]:
-        """Its labels, one for each of its objects, where a field holds them so."""
+        """Its labels, one for each of its objects, if a field holds them."""
         found = (value for name, value in self.values.items() if is_label(name))
         several = (value for value in found if isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype.kind in "iu")
         return next((value.tolist() for value in several), [] if self.label is None else [self.label])
@@ -84,7 +84,7 @@ def is_picture(name: str, value: bytes) -> bool:
 
 
 def fields_of(source: Source) -> dict[str, FieldSpec]:
-    """What users meet, also where the source was opened for its bytes."""
+    """The fields that users see, even if the source was opened for its bytes."""
     return {name: spec_of(name) for name in source.fields} if isinstance(source, TarSource) else dict(source.fields)
 
 
@@ -143,7 +143,7 @@ def first_samples(source: StreamSource, count: int) -> list[ShownSample]:
 
 
 def told_value(value: Any, width: int) -> str:
-    """A value in a line of at most so many characters."""
+    """A value as one line of limited length."""
     if value is None:
         return "—"
     if isinstance(value, (bytes, bytearray)):

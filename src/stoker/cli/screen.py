@@ -40,7 +40,7 @@ ReportFile = Annotated[
 
 
 def out(needed: int = 0) -> Console:
-    """Standard output, `needed` columns wide or wider if it is no terminal. Nothing in a file's name is markup."""
+    """Standard output, at least `needed` columns wide if it is not a terminal. File names are never interpreted as markup."""
     from rich.console import Console
 
     width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else max(needed, _WIDTH)
@@ -48,23 +48,23 @@ def out(needed: int = 0) -> Console:
 
 
 def tell(text: str = "", style: str = "") -> None:
-    """A line of text on standard output; long ones are left to the terminal to break."""
+    """Print a line of text on standard output; the terminal breaks long ones."""
     out().print(text, style=style, soft_wrap=True)
 
 
 def tell_aside(text: str) -> None:
-    """A line about what goes on, which is not what the command is for."""
+    """Print a line about the progress of a command, which is not its result."""
     tell(text, style="dim")
 
 
 def tell_sentence(text: str, style: str = "") -> None:
-    """Words to read on standard output: a terminal breaks them between words; in a pipe they stay one line."""
+    """Print text for people on standard output: a terminal breaks it between words; in a pipe it is one line."""
     console = out()
     console.print(text, style=style, soft_wrap=not console.is_terminal)
 
 
 def tell_plan(text: str) -> None:
-    """What `pipeline.explain()` says; where there is a width, long lines go on below their beginning."""
+    """Print what `pipeline.explain()` says; in a terminal, long lines continue indented below their beginning."""
     from rich.table import Table
 
     console = out()
@@ -87,11 +87,10 @@ def tell_table(
     strong: int | None = None,
     least: Mapping[str, int] = _LEAST,
 ) -> None:
-    """Rows below the names of their columns; in a terminal that is too narrow for it, a block of lines for each row.
+    """Print rows below the names of their columns; in a terminal that is too narrow, a block of lines for each row.
 
-    Columns in `least` may break over several lines if they keep that width. Where the output is no terminal, lines are as long as
-    they have to be, so that programs find a cell in one line. `right` names the columns of numbers, `strong` is the row that
-    matters.
+    Columns in `least` may be wrapped if they keep that width. If the output is not a terminal, lines are as long as necessary, so
+    that programs find a cell in one line. `right` names the columns of numbers, `strong` is the row that matters.
     """
     from rich.cells import cell_len
     from rich.table import Table

@@ -43,7 +43,7 @@ figcaption b { display: block; font-weight: 600; }
 
 @dataclass(frozen=True, slots=True)
 class Augmented:
-    """Pictures as they are stored, what became of each time after time, and what did that."""
+    """Pictures as stored, several augmented versions of each, and what made these."""
 
     recipe: str
     rows: tuple[tuple[Picture, AugmentedRow], ...]
@@ -58,7 +58,7 @@ def sheet_page(
     classes: ClassSizes,
     augmented: Augmented,
 ) -> str:
-    """The page, with its images in it; `told` says which samples these are, and `surveyed` which the survey is of."""
+    """The page, with its images in it; `told` describes the samples, and `surveyed` those of the survey."""
     parts = [
         f'<div class="sheet">{"".join(map(_figure, pictures))}</div>',
         _card("Augmentations", _augmentations(augmented)) if augmented.rows else "",

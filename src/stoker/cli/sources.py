@@ -82,7 +82,7 @@ def find_source(name: str) -> Found:
 
 
 def open_source(name: str, *, seek: bool = True) -> Pipeline:
-    """The pipeline that begins with this source. Image files have the fields `image` and, where there are classes, `label`."""
+    """A pipeline that starts with this source. Image files have the fields `image` and, if there are classes, `label`."""
     found = find_source(name)
     return _OPENERS[found.kind](found, seek)
 
@@ -97,9 +97,9 @@ def open_stored(name: str) -> Source | StreamSource:
 
 
 def open_annotated(name: str, annotations: Path | None) -> Source | None:
-    """Images with the XML annotations in a folder, all objects of an image together; None where there are none.
+    """Images with the XML annotations in a folder, one sample per image with all its objects; None if there are none.
 
-    A folder in the layout of PASCAL VOC (`JPEGImages` beside `Annotations`) has its own.
+    In the layout of PASCAL VOC (`JPEGImages` next to `Annotations`) the annotations are found automatically.
     """
     path = Path(name)
     if annotations is None and (path / "JPEGImages").is_dir() and (path / "Annotations").is_dir():
@@ -125,7 +125,7 @@ def stored_in(pipeline: Pipeline) -> Source:
 
 
 def shard_list(names: Sequence[str], *, folders: bool = False) -> list[tuple[str, str]]:
-    """The shards that some names stand for, each with its kind: ``tar``, ``tfrecord``, or with `folders` also ``images``."""
+    """The shards that some names refer to, each with its kind: ``tar``, ``tfrecord``, or with `folders` also ``images``."""
     shards: list[tuple[str, str]] = []
     for name in names:
         found = find_source(name)
@@ -145,7 +145,7 @@ def shard_list(names: Sequence[str], *, folders: bool = False) -> list[tuple[str
 
 
 def local_bytes(shards: Collection[str]) -> int | None:
-    """The bytes of shards, where that costs no looking; None where it does: remote, in a pipe, packed, or a folder of images."""
+    """The size of shards in bytes, if cheap to find; else None: remote, a pipe, compressed, or a folder of images."""
     if not shards or any(is_remote(shard) or is_compressed(shard) or not Path(shard).is_file() for shard in shards):
         return None
     return sum(os.stat(shard).st_size for shard in shards)  # noqa: PTH116  names may be any bytes

@@ -27,7 +27,7 @@ Box = tuple[float, float, float, float]
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A sample's image as it is stored; `problem` says why it cannot be used, or nothing."""
+    """A sample's stored image; `problem` says why it cannot be used, or is empty."""
 
     index: int
     key: str
@@ -68,7 +68,7 @@ class Picture:
 
 
 def look(picture: Picture, data: bytes, thumbnail: bool) -> Picture:
-    """The picture with all that its bytes tell; they are decoded as training does it, so that the same damage is found."""
+    """The picture, with everything its bytes show; they are decoded as in training, so that the same damage is found."""
     if picture.problem:
         return picture
     if not data:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 
 class Service(Protocol):
-    """Runs until it is told to leave."""
+    """Runs until it is asked to stop."""
 
     def run(self) -> None: ...
 

@@ -26,9 +26,9 @@ Port = Annotated[int, amount("Port of the page that --watch serves.", least=0, m
 def watching(
     loader: Loader, page: bool, port: int, *, title: str, terminal: bool, training: bool = True
 ) -> Iterator[Callable[[Any], None]]:
-    """Show a loader while the ``with`` block runs, as far as that is wanted; where there is no terminal, the page's address.
+    """Show a loader while the ``with`` block runs, if requested; without a terminal, only the page's address.
 
-    What is given is to be called with every batch, for its pictures.
+    The result is a function to call with every batch, for its pictures.
     """
     from ..observe.live import watch
     from ..observe.loader_view import LoaderView

@@ -183,7 +183,7 @@ class DeviceWork:
 
 
 class DeviceStream:
-    """Work in order, for one thread. Destroyed when nobody holds it any more."""
+    """Work in order, for one thread. Destroyed when it is no longer referenced."""
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
@@ -209,7 +209,7 @@ class DeviceStream:
             raise
 
     def upload(self, to: int, source: int, nbytes: int) -> None:
-        """Copy host memory, which must be pinned and stay as it is until the work is done, to the device."""
+        """Copy host memory to the device; it must be pinned, and must not change until the work is done."""
         self._driver._call("cuMemcpyHtoDAsync_v2", to, source, nbytes, self._stream)
 
     def upload_all(self, to: Ints, sources: Ints, sizes: Ints) -> None:
@@ -227,7 +227,7 @@ class DeviceStream:
                 self.upload(*piece)
 
     def download(self, to: int, source: int, nbytes: int) -> None:
-        """Copy the device's memory to pinned host memory, where it is when the work is done."""
+        """Copy the device's memory to pinned host memory; it is there when the work is done."""
         self._driver._call("cuMemcpyDtoHAsync_v2", to, source, nbytes, self._stream)
 
     def clear(self, at: int, nbytes: int) -> None:

@@ -41,7 +41,7 @@ _CROPS = 4
 
 
 def check_device(memory: DeviceMemory) -> None:
-    """Compare pixels, once in a process for each device. Raises a DeviceError where they differ."""
+    """Compare pixels, once per process and device. Raises a DeviceError if they differ."""
     for program in _PROGRAMS:
         shape = program.shape(*_SIZE)
         decoding = DeviceDecoding(memory, "image", shape, program.dtype.name, LoadSize(LEAST_BYTES, 1))

@@ -52,7 +52,7 @@ _LEAST_PINNED, _MOST_PINNED, _ALIGN = 4 << 20, 64 << 20, 64
 
 
 class DeviceMemory(Protocol):
-    """Who makes memory on a device, and memory that it copies from fast: the one seam to the framework that batches are for."""
+    """Makes memory on a device, and host memory that it copies from fast: the one seam to the framework that batches are for."""
 
     #: the number of the device
     ordinal: int
@@ -70,11 +70,11 @@ class DeviceMemory(Protocol):
         """These rows of a tensor that is complete, as another tensor that is complete."""
 
     def give_back(self) -> None:
-        """Let the system have pinned memory that nobody uses any more."""
+        """Return unused pinned memory to the system."""
 
 
 class LoadSize:
-    """How a budget on the device is divided among so many loads at a time, or fewer, where it is small.
+    """How a budget on the device is divided among several loads at a time, or fewer if it is small.
 
     Pictures that stay in pinned memory take at most `kept_bytes` of it.
     """
@@ -103,8 +103,8 @@ class DeviceDecoding:
     """Decoding of one field of a loader's batches on a device; shared by all workers.
 
     `shape` and `dtype` are those of one picture; `turns` None: a single thread does everything. `optional`: nothing goes to the
-    device before `take`, and where it has no memory for a batch, the CPU decodes. Raises a DeviceError where the driver, or the
-    compiler, is missing or refuses.
+    device before `take`, and if it has no memory for a batch, the CPU decodes. Raises a DeviceError if the driver, or the
+    compiler, is missing or fails.
     """
 
     def __init__(
@@ -292,7 +292,7 @@ class DeviceImages:
 
 
 class DeviceRoom:
-    """Where one load at a time is on the device: a stream, memory, and where its error words come to."""
+    """Space for one load at a time on the device: a stream, memory, and the place of its error words."""
 
     def __init__(self, decoding: DeviceDecoding) -> None:
         self.stream = decoding.driver.stream()
@@ -302,7 +302,7 @@ class DeviceRoom:
 
 
 class DeviceWorker:
-    """What one worker fills for the device: a load in pinned memory; None: there is no such memory, and it can do without."""
+    """What one worker fills for the device: a load in pinned memory; None: there is no such memory, and it is optional."""
 
     def __init__(self, decoding: DeviceDecoding) -> None:
         size = decoding.size

@@ -17,7 +17,7 @@ NAME, _THREADS, _PIXELS, _ARGUMENT = "stk_make_floats", 256, 2048, struct.Struct
 
 
 class FloatsKernel:
-    """The kernel on the device of this number. Raises a DeviceError where the driver, or the compiler, is missing or refuses."""
+    """The kernel on the device of this number. Raises a DeviceError if the driver, or the compiler, is missing or fails."""
 
     def __init__(self, ordinal: int) -> None:
         self._driver = open_driver(ordinal)

@@ -24,7 +24,7 @@ def choose_dlpack_output(device: Any) -> Output:
 
 
 class DlpackOutput(Output):
-    """NumPy arrays that can be exported: whoever imports one keeps its lease, until the last of its arrays is dropped."""
+    """NumPy arrays that can be exported: an importer keeps the lease until the last of its arrays is dropped."""
 
     singly = True
 

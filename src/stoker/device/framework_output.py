@@ -49,7 +49,7 @@ class PixelFloats:
 
 
 class Output:
-    """NumPy: the slab's own arrays, as they are."""
+    """NumPy: the slab's own arrays, unchanged."""
 
     #: whether batches go to a device that a training loop of this process drives
     beside_device: bool = False
@@ -69,17 +69,17 @@ class Output:
         return memory
 
     def starved(self) -> bool:
-        """Whether the training has nothing to do until it gets a batch: so who waits for one loses time."""
+        """Whether the training has nothing to do until it gets a batch, so that waiting for one loses time."""
         return True
 
     def device_memory(self) -> DeviceMemory | None:
-        """Who makes memory on the device that batches go to, for those who decode there; None: that cannot be done."""
+        """The maker of memory on the device that batches go to, for decoding there; None: that is not possible."""
         return None
 
     def expect_pixels(self, fields: Mapping[str, PixelFloats]) -> bool:
         """Whether these fields of a batch may come as pixels, uint8 with channels last, to be handed over as these floats.
 
-        If so, they do from now on. Raises a DeviceError where the device does not make floats; then nothing changes.
+        If so, they do from now on. Raises a DeviceError if the device cannot make floats; then nothing changes.
         """
         return False
 

@@ -39,9 +39,9 @@ def _device_of(jax: Any, name: str) -> Any:
 
 
 class JaxOutput(Output):
-    """Arrays that JAX owns, or that lie in the slab's own memory and keep its lease: on CPUs JAX copies nothing.
+    """Arrays that JAX owns, or that are in the slab's own memory and keep its lease: on CPUs JAX copies nothing.
 
-    JAX holds a NumPy array until it has copied it, or as long as the array that lies in its memory. A sharding over devices of
+    JAX holds a NumPy array until it has copied it, or as long as an array in its memory exists. A sharding over devices of
     several processes makes one array of the batches of all: the global batch.
     """
 

@@ -176,9 +176,9 @@ def keras_dataset(loader: EpochLoader, inputs: Fields, targets: Fields, weights:
                 return loader.epoch + (1 if self._ended else 0)
 
         def state_dict(self, trained: int | None = None) -> dict[str, Any]:
-            """Where the data are after `trained` batches of this epoch, or of the rest of it; by default after all that it gave.
+            """The position after `trained` batches of this epoch, or of the rest of it; by default after all that were delivered.
 
-            Some backends take batches ahead, so in a callback's ``on_train_batch_end(batch, logs)`` give ``batch + 1``.
+            Some backends take batches ahead, so pass ``batch + 1`` in a callback's ``on_train_batch_end(batch, logs)``.
             """
             with self._lock:
                 trained = self._taken if trained is None else trained
@@ -190,7 +190,7 @@ def keras_dataset(loader: EpochLoader, inputs: Fields, targets: Fields, weights:
                 return self._states[trained]
 
         def load_state_dict(self, state: Any) -> None:
-            """Go on after a saved state: the next epoch that Keras trains on is the rest of the one it is in."""
+            """Continue from a saved state: the next epoch that Keras trains on is the rest of the saved one."""
             with self._lock:
                 loader.load_state_dict(state)
                 self._begin()

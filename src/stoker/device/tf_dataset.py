@@ -35,11 +35,11 @@ def tf_dataset(
     sharded: bool,
     length: int | None,
 ) -> Any:
-    """A data set whose every iteration is an epoch of the loader that `make` makes, once it is needed.
+    """A data set whose every iteration is an epoch of the loader that `make` makes when it is first needed.
 
-    One that was left after its first batch does not count: the next begins the same epoch again.
-    `first` is a batch or sample, which shows types and numbers of axes; `shapes` are those that all of them have, where they are
-    known. `length` counts them, where every iteration has as many.
+    An iteration that was left after its first batch does not count: the next one starts the same epoch again. `first` is a batch
+    or sample, which shows types and numbers of axes; `shapes` are the known shapes, common to all. `length` is the number of
+    batches, if every iteration has the same.
     """
     tensorflow = needed("tensorflow", "tensorflow", "tf_dataset()")
     specs = {name: _spec(tensorflow, name, value, shapes.get(name)) for name, value in first.items()}

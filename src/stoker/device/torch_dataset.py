@@ -32,10 +32,10 @@ class Part(Protocol):
         """Whether it gives this rank's share, one of several."""
 
     def warn_unsharded(self) -> None:
-        """Log that every rank gets all samples, where this process is one of several and the pipeline does not share them."""
+        """Log that every rank gets all samples, if this process is one of several and the pipeline has no `shard`."""
 
     def __len__(self) -> int:
-        """Batches or samples of one epoch; TypeError where that is not known."""
+        """Batches or samples of one epoch; TypeError if that is unknown."""
 
     def __call__(self, epoch: int, number: int, count: int, batches: str = "tuple", skip: int = 0, run: int = 1) -> Iterator[Any]:
         """What worker `number` of `count` makes of an epoch, as torch tensors in tuples or dicts; without its first `skip`.

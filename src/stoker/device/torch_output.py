@@ -85,15 +85,15 @@ class TorchOutput(Output):
 
 
 class CudaOutput(TorchOutput):
-    """Slabs in pinned memory, copied on a stream of their own while the model works on the batch before.
+    """Slabs in pinned memory, copied on a separate stream while the model works on the previous batch.
 
-    The consumer's stream waits for the copy, the consumer does not. A batch is kept here until its copy is done, so that its
-    slab is not filled again before.
+    The consumer's stream waits for the copy, the consumer does not. A batch is kept here until its copy is done, so that its slab
+    is not filled again before.
 
     Pixels that become floats are copied as bytes, and the floats are made after them on the same stream.
 
-    Slabs that workers in other processes see are pinned where they lie. Where the system refuses that, batches go through other
-    pinned memory on their way, which takes a copy more.
+    Slabs shared with worker processes are pinned in place. If the system refuses that, batches go through other pinned memory,
+    which takes one more copy.
     """
 
     beside_device = True
@@ -204,10 +204,10 @@ def _finish(copying: Iterable[tuple[Any, NamedValues]], process: int) -> None:
 
 
 class TorchMemory:
-    """Memory on a CUDA device from torch's allocator, which knows when a batch that was handed over is no longer in use.
+    """Memory on a CUDA device from torch's allocator, which knows when a delivered batch is no longer in use.
 
-    It belongs to a stream on which nothing stays queued, so what is given out can be written to at once, by any stream. Tensors
-    are ordinary ones, whatever mode the training is in while a later batch is made.
+    It belongs to a stream on which nothing stays queued, so new memory can be written to at once, by any stream. Tensors are
+    ordinary ones, whatever mode the training is in while a later batch is made.
     """
 
     def __init__(self, torch: Any, device: Any, pinned: Callable[[int], NDArray[np.uint8]]) -> None:

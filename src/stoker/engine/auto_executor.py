@@ -35,7 +35,7 @@ _LOOK_S = 0.005
 
 
 class AutoExecutor(Executor):
-    """Threads, and for a while or for good processes beside them."""
+    """Threads and, temporarily or permanently, processes."""
 
     def __init__(
         self,

@@ -61,7 +61,7 @@ MOST_THREADS = 64
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Who runs tasks: so many processes of `threads` threads each; 0: threads of this process."""
+    """The workers that run tasks: a number of processes with `threads` threads each; 0: threads of this process."""
 
     processes: int
     threads: int
@@ -138,7 +138,7 @@ class _Trial:
 class AutoPolicy:
     """Decides from one load after another.
 
-    Whoever carries out a choice says `moved` when it runs, or `refused` when it cannot.
+    The caller that carries out a choice reports `moved` when it runs, or `refused` if it cannot.
     """
 
     def __init__(self, cores: int, threads: int, *, beside_device: bool = False, fixed: bool = False) -> None:
@@ -206,7 +206,7 @@ class AutoPolicy:
         self.settled = self._trial is None
 
     def refused(self, choice: Choice, why: str) -> None:
-        """The choice cannot be had, and neither it nor others like it are made again."""
+        """The choice is not possible, and neither it nor similar ones are made again."""
         self._processes = self._processes and not choice.setting.processes
         self._failed[choice.setting] = math.inf, math.inf
         self._agreed, self._wished = [], None

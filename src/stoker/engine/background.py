@@ -26,7 +26,7 @@ class Background:
             raise
 
     def stop(self) -> None:
-        """Tell them to stop, and do not wait."""
+        """Signal them to stop, without waiting."""
         self._daemons.stop()
 
     def close(self) -> None:

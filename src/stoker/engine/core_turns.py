@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 class CoreTurns:
-    """At most so many threads compute at a time; the others wait, or are told to be aside."""
+    """At most a fixed number of threads compute at a time; the others wait, or have called `aside`."""
 
     def __init__(self, count: int) -> None:
         self._free = threading.Semaphore(count)

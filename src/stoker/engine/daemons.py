@@ -43,8 +43,8 @@ _enders: list[Callable[[], None]] = []
 class Daemons:
     """Daemon threads that one function stops.
 
-    `tell` makes them return soon and does not block; it may be called by a finalizer. It must not hold whoever owns these
-    threads, so that an owner nobody holds any more is collected, and can stop them then.
+    `tell` makes them return soon and does not block; it may be called by a finalizer. It must not reference the owner of these
+    threads, so that an owner without references is collected, and can stop them then.
     """
 
     def __init__(self, tell: Callable[[], None]) -> None:
@@ -76,7 +76,7 @@ class Daemons:
         return thread
 
     def stop(self) -> None:
-        """Tell them to stop, and do not wait; idempotent. A forked child has none of them, and leaves their locks alone."""
+        """Signal them to stop, without waiting; idempotent. A forked child has none of them, and does not touch their locks."""
         if not self.stopped and self._process == os.getpid():
             self.stopped = True
             self._tell()
@@ -100,17 +100,19 @@ class Daemons:
 
 
 def at_end(end: Callable[[], None]) -> None:
-    """Call this when the program ends and the threads have been told; from the moment that something is there to be ended."""
+    """Call this when the program ends and the threads have been signalled.
+
+    It is registered when the first thread that must end exists.
+    """
     if end not in _enders:
         _enders.append(end)
     _hook_in()
 
 
 def ended() -> BaseException:
-    """What to raise where something is asked of threads that were stopped.
+    """What to raise if threads that were stopped are asked for something.
 
-    A daemon thread of the user's is still at work when the program ends, and nobody is left to hear of an error: it ends without
-    a word.
+    A daemon thread of the user may still run when the program ends, and nobody is left to handle an error: it ends silently.
     """
     if not _ending:
         return ClosedError("the loader was closed while a batch was awaited")

@@ -32,7 +32,7 @@ _POLL_S, _TICK_S = 1.0, 0.1
 
 
 class Stopped(Exception):
-    """Raised in work that is given up, because whoever waited for it has gone."""
+    """Raised in work that is given up because its caller is gone."""
 
 
 class Crew:
@@ -173,7 +173,7 @@ class _Turn(Generic[T, R]):
         self._changed = threading.Condition()
 
     def run(self, job: _Job) -> None:
-        """Do a job, unless somebody has begun it, or it is not to be begun."""
+        """Do a job, unless it has been started already, or must not start."""
         with self._changed:
             if job.begun or job.number >= self._limit or self._stopping.is_set():
                 return

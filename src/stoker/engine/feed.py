@@ -83,7 +83,7 @@ U = TypeVar("U", bound=Unit[Any, Any])
 
 
 class Supply(ABC, Generic[U]):
-    """Where a feed gets its units from."""
+    """The source of a feed's units."""
 
     @abstractmethod
     def poll(self, block: bool) -> U | None:

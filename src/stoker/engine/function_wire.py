@@ -43,9 +43,9 @@ def pack_work(work: Any, least: int | None = None) -> Packed:
 
 
 def pack(value: Any, least: int | None = None) -> Packed:
-    """A value of tasks or of their outcomes; what only cloudpickle can take goes by that, more slowly.
+    """A value of tasks or of their outcomes; what only cloudpickle supports goes through it, more slowly.
 
-    Arrays of at least so many bytes go beside it; None: none do.
+    Arrays of at least a given number of bytes are sent next to it; None: none are.
     """
     try:
         packed = _dump(pickle.Pickler, value, least)
@@ -57,7 +57,7 @@ def pack(value: Any, least: int | None = None) -> Packed:
 
 
 def unpack(data: Any, buffers: Iterable[Any] = ()) -> Any:
-    """What was packed, around the memory that went beside it."""
+    """What was packed, using the memory that was sent next to it."""
     return pickle.loads(data, buffers=buffers)  # noqa: S301  from a process of this very program
 
 

@@ -57,7 +57,7 @@ class HomeFirst(Executor):
         return _HomeFirstChannel(work, self._processes, self._scratch, self._seen)
 
     def pack(self, work: TaskWork[C, R]) -> int:
-        """Make a work fit to be sent, as it is now; ConfigError says why it cannot be."""
+        """Prepare a work for sending, in its present state; ConfigError says why it cannot be sent."""
         return self._processes.pack(work)
 
     def is_sent(self, work: TaskWork[C, R]) -> bool:

@@ -36,7 +36,7 @@ def kill_group(group: int) -> None:
 
 
 def remove_folder(folder: str) -> None:
-    """Remove a folder and all in it, also where a command took away its own permissions; links are not followed."""
+    """Remove a folder and its contents, even if a command removed its own permissions; links are not followed."""
     for _ in range(3):  # a process that was just killed may have written a last file meanwhile
         shutil.rmtree(folder, onerror=_allow)
         if not os.path.lexists(folder):

@@ -32,7 +32,7 @@ class Machine:
 
     @classmethod
     def read(cls, cgroup_root: Path = Path("/sys/fs/cgroup"), proc: Path = Path("/proc")) -> Machine:
-        """This machine, as it is now."""
+        """The present state of this machine."""
         own = proc / "self/cgroup"
         limits = [*_memory_v2(cgroup_root, own), *_memory_v1(cgroup_root, own)]
         free = _available(proc)

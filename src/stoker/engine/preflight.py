@@ -37,9 +37,9 @@ def preflight(
     pinned: bool = False,
     machine: Machine | None = None,
 ) -> Preflight:
-    """Check whether so many worker processes of so many threads each can run here; ConfigError says why not, and what helps.
+    """Check whether `processes` worker processes of `threads` threads can run here; ConfigError says why not, and what helps.
 
-    `memory` bounds what is in flight, `batch_bytes` is about what one batch takes; 0: not known. `pinned`: batches lie in memory
+    `memory` limits what is in flight, `batch_bytes` is about the size of a batch; 0: unknown. `pinned`: batches are in memory
     that a device reads from.
     """
     machine = Machine.read() if machine is None else machine

@@ -62,7 +62,7 @@ class _Unreadable(Exception):
 
 
 class ProcessExecutor(Executor):
-    """Worker processes, each with threads of its own; `workers` are all threads together."""
+    """Worker processes with several threads each; `workers` is the total number of threads."""
 
     shares_memory = False
 
@@ -75,7 +75,7 @@ class ProcessExecutor(Executor):
         stdout: int | None = None,
         gentle: bool = False,
     ) -> None:
-        """`stdout` is where what workers print goes; None: where this process's goes.
+        """`stdout` is where workers' prints go; None: where this process's go.
 
         Workers are killed with this process. With `gentle` they end by themselves, and works can clean up before.
         """
@@ -160,7 +160,7 @@ class ProcessExecutor(Executor):
         return _ProcessChannel(self, self.pack(work))
 
     def pack(self, work: TaskWork[C, R]) -> int:
-        """Make a work fit to be sent, as it is now; gives its number. ConfigError says why it cannot be."""
+        """Prepare a work for sending, in its present state; returns its number. ConfigError says why it cannot be sent."""
         for number, known in enumerate(self._works):
             if known.work is work:
                 return number

@@ -78,7 +78,7 @@ class Frame(NamedTuple):
 def frame(
     kind: Kind, value: Any, put: Put | None = None, packer: Callable[[Any, int | None], Packed] = pack, tag: int = 0
 ) -> bytes:
-    """A frame with a value, whose arrays `put` takes beside it; None: they are part of it."""
+    """A frame with a value, whose arrays `put` sends next to it; None: they are part of it."""
     body, memory = packer(value, None if put is None else SMALL)
     if put is not None and len(body) >= _LARGE:
         return head(kind | _BODY_BESIDE, put([*memory, memoryview(body)]), tag=tag)
@@ -130,7 +130,7 @@ def write_block(arena: BlockArena, memory: list[memoryview]) -> tuple[Place, lis
 
 
 class HomeLine:
-    """The end of whoever started the worker: never blocks."""
+    """The end of the process that started the worker: never blocks."""
 
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(False)
@@ -202,7 +202,7 @@ class WorkerLine:
         self.descriptors: deque[int] = deque()
 
     def send(self, data: bytes) -> None:
-        """Send a frame. Where nobody is left to receive it, this process is about to be killed, and has nothing to say."""
+        """Send a frame. If nothing is left to receive it, this process is about to be killed, and that is not an error."""
         with self._lock, suppress(BrokenPipeError, ConnectionResetError):
             self._socket.sendall(data)
 

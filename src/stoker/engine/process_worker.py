@@ -72,7 +72,7 @@ def _end_with(lifeline: int) -> None:
 
 @runtime_checkable
 class UntidyWork(Protocol):
-    """Work that leaves something behind when it is left in the middle."""
+    """Work that leaves something to remove when it is interrupted in the middle."""
 
     def clean_up(self) -> None:
         """Remove it: this process is about to end."""

@@ -23,8 +23,8 @@ _POLL_S = 1.0
 class Pump:
     """Lists of up to `size` values from ``open_()``, at most `depth` of them waiting, of about `nbytes` bytes together.
 
-    A list is handed over early when nobody has one to work on, so that a slow iterator's values do not wait for each other, and
-    when `weigh` says that its values are large. `get` gives a list, [] at the end, or raises what the iterator raised. With
+    A list is handed over early if no worker has one, so that a slow iterator's values do not wait for each other, and if `weigh`
+    says that its values are large. `get` returns a list, [] at the end, or raises what the iterator raised. With
     ``threaded=False`` it pulls when asked.
     """
 

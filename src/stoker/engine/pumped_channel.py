@@ -23,7 +23,7 @@ class Pumping(Protocol):
 
 
 class PumpedChannel(Channel[C, R]):
-    """Keeps outcomes until they are collected; those that come after it was cancelled are nobody's."""
+    """Keeps outcomes until they are collected; those that come after cancellation are dropped."""
 
     def __init__(self, executor: Pumping, number: int) -> None:
         self.number, self.cancelled = number, False

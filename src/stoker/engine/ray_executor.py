@@ -91,7 +91,7 @@ class _Actor:
     asked_s: float = 0.0
 
     def ask(self, method: str, *arguments: Any) -> Any:
-        """Call a method beside the tasks that run; the reference of its answer."""
+        """Call a method concurrently with the running tasks; returns the reference of its answer."""
         return getattr(self.handle, method).options(concurrency_group=CONTROL).remote(*arguments)
 
     def task_of(self, serial: int) -> Task[Any] | None:
@@ -99,7 +99,7 @@ class _Actor:
 
 
 class RayExecutor(Executor):
-    """Actors of some threads each. Without `processes` there are as many as the cluster has cores for, now and later."""
+    """Actors with several threads each. Without `processes` there are as many as the cluster has cores for, now and later."""
 
     shares_memory = False
 

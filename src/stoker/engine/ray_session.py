@@ -57,7 +57,7 @@ class RaySession:
 
     @property
     def lost(self) -> bool:
-        """Whether the Ray of this hold is gone: somebody has shut it down, and may have started another."""
+        """Whether this connection's Ray is gone: it was shut down, and another may have been started."""
         return not self.ray.is_initialized() or self._connection_now() != self._connection
 
     def _connection_now(self) -> str:

@@ -47,7 +47,7 @@ def parcel(packed: Packed) -> Parcel:
 
 
 class FarAddress:
-    """The address of memory that no worker sees: each has as much of its own, for as long as it takes."""
+    """The address of memory that no worker sees: each uses its own memory instead, for the duration of the task."""
 
     __slots__ = ("nbytes",)
 
@@ -168,7 +168,7 @@ class RayWorker:
         return "\n".join(ours) or "  (waiting for work)\n"
 
     def clean_up(self) -> None:
-        """Remove what works leave behind that are left in the middle."""
+        """Remove what interrupted works have left."""
         for work in list(self._works.values()):
             if isinstance(work, UntidyWork):
                 work.clean_up()

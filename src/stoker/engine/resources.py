@@ -24,13 +24,13 @@ def _allowed() -> int:
 
 
 def queued_seconds(tasks: Path = Path("/proc/self/task")) -> float | None:
-    """How long the threads of this process were ready to run and had no core; None where the system does not say."""
+    """How long the threads of this process were ready to run and had no core; None if the system does not report it."""
     delays = [words[1] for task in _entries(tasks) if len(words := text_of(task / "schedstat").split()) == 3]
     return sum(map(int, delays)) / 1e9 if delays else None
 
 
 def idle_seconds(counters: Path = Path("/proc/stat")) -> float | None:
-    """How long the cores that this process may use had nothing to do, ever, added up; None where the system does not say."""
+    """The total idle time of the cores that this process may use; None if the system does not report it."""
     lines = [line.split() for line in text_of(counters).splitlines() if line.startswith("cpu")]
     allowed = {f"cpu{number}" for number in os.sched_getaffinity(0)} if hasattr(os, "sched_getaffinity") else set()
     ticks = [int(words[4]) + int(words[5]) for words in lines if words[0] in allowed and len(words) > 5]
@@ -75,7 +75,7 @@ def _quota_v1(folder: Path) -> float | None:
 
 
 def text_of(path: Path) -> str:
-    """What stands in a file; nothing where it cannot be read."""
+    """The contents of a file; empty if it cannot be read."""
     try:
         return path.read_text()
     except OSError:
@@ -83,6 +83,6 @@ def text_of(path: Path) -> str:
 
 
 def out_of_memory_kills() -> int:
-    """How many processes the system has killed for want of memory, ever; 0 where nobody counts them."""
+    """How many processes the system has ever killed because it was out of memory; 0 if that is not counted."""
     lines = text_of(Path("/proc/vmstat")).splitlines()
     return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)

@@ -17,7 +17,7 @@ from .process_line import SMALL
 
 
 def received_work(unpacked: Callable[[], TaskWork[Any, Any]]) -> TaskWork[Any, Any]:
-    """The work that was sent; where it cannot be made here, one whose every task fails with the reason."""
+    """The work that was sent; if it cannot be made here, one whose every task fails with the reason."""
     try:
         with importing(worker=True):
             return unpacked()
@@ -58,12 +58,12 @@ def without_refused(work: TaskWork[Any, Any], content: Any, result: Any, error: 
 
 
 def check_sendable(value: Any) -> None:
-    """Raise what would be raised when a value is sent, or when it is read at home."""
+    """Raise what would be raised when a value is sent, or when it is read by the receiver."""
     unpack(*pack(value, 0))
 
 
 def signature(value: Any) -> str | None:
-    """What tells a user's value from what it was before, as long as its arrays stay where they are; None: nothing does."""
+    """Identifies a user's value, to notice changes while its arrays stay in place; None: that is not possible."""
     try:
         body, memory = pack_work(value, SMALL)
     except ConfigError:

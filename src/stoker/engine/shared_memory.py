@@ -54,7 +54,7 @@ _numbers = count()  # of files that this process has made
 
 
 class MemoryFile:
-    """One file of memory. Who made it may let it grow; others attach it by a descriptor that was handed to them."""
+    """One file of memory. The process that made it may let it grow; others attach it by a descriptor that they received."""
 
     def __init__(self, number: int | None = None, fd: int | None = None, size: int = 0) -> None:
         self.number, self.size = next(_numbers) if number is None else number, size
@@ -71,7 +71,7 @@ class MemoryFile:
         return extent
 
     def reserve(self, place: Place) -> None:
-        """Have memory for some bytes; raises MemoryError where there is none."""
+        """Reserve memory for some bytes; raises MemoryError if there is not enough."""
         try:
             os.posix_fallocate(self.fd, place.extent.offset + place.start, place.nbytes)
         except OSError as error:
@@ -180,7 +180,7 @@ class BlockArena:
 
 
 def block_size(nbytes: int) -> int:
-    """So many bytes, rounded up."""
+    """A number of bytes, rounded up."""
     if nbytes <= 1024:
         return -(-max(nbytes, 1) // _ALIGN) * _ALIGN
     step = max(_ALIGN, 1 << (nbytes.bit_length() - 4))
@@ -195,7 +195,7 @@ class ReturnedPlace(weakref.ref["Loan"]):
 
 
 class AddressBook(dict[int, MemoryFile]):
-    """Memory files by number; finds where some memory of this process lies in them."""
+    """Memory files by number; finds the place of some memory of this process in them."""
 
     _known: tuple[int, ...] = ()  # what it was looked up in
     _starts: list[int]
@@ -215,7 +215,7 @@ class AddressBook(dict[int, MemoryFile]):
 
 
 class Loan:
-    """A block of memory in somebody's hands. Arrays are made of it; when the last of them is dropped, `returned` has its place.
+    """A block of memory in use. Arrays are made of it; when the last of them is dropped, its place is added to `returned`.
 
     As with a batch's lease, what happens then is one call of a deque's own `append`, which no Ctrl-C can interrupt.
     """
@@ -248,13 +248,13 @@ def attached(places: list[Place]) -> list[Bytes]:
 
 
 def attached_privately(places: list[Place]) -> list[Bytes]:
-    """The same, of one extent, for whoever may write to them: nobody else sees that."""
+    """The same for one extent, copy-on-write: what is written to it is seen by nobody else."""
     return _attached[places[0].extent.file].private(places)
 
 
 @dataclass(frozen=True, slots=True)
 class SharedAddress:
-    """Where memory lies, for workers."""
+    """The address of memory, for workers."""
 
     place: Place
 
@@ -263,7 +263,7 @@ class SharedAddress:
 
 
 def never_shrinks(descriptor: int) -> bool:
-    """Whether the system sees to it that a memory file does not shrink: who reads what was cut off would be ended."""
+    """Whether the system guarantees that a memory file does not shrink: reading what was cut off would end a process."""
     try:
         return bool(fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK)
     except (OSError, AttributeError):

@@ -33,10 +33,10 @@ class CommandEnd:
 
 
 class Workshop:
-    """A folder with a folder in it for each command that runs. Safe for many threads; `close` ends all that run.
+    """A folder with a subfolder for each command that runs. Safe for many threads; `close` ends all that run.
 
-    Each command has a session of its own, so that it ends with everything it has started. The janitor, a process beside, does
-    the same should this process be killed.
+    Each command has its own session, so that it ends with everything it has started. The janitor, a separate process, does the
+    same if this process is killed.
     """
 
     def __init__(self, command: str, timeout_s: float) -> None:

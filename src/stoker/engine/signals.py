@@ -56,9 +56,9 @@ def watch() -> None:
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Let Ctrl-C and its like wait while something is made that has to be removed again, until somebody is there who will.
+    """Delay Ctrl-C and similar while something is made that must be removed again, until its owner exists.
 
-    In the main thread. Blocking the signals would not do: the kernel gives them to another thread, and this one handles them.
+    In the main thread. Blocking the signals would not work: the kernel gives them to another thread, and this one handles them.
     """
     came: list[int] = []
     before = {number: signal.getsignal(number) for number in _ENDING}

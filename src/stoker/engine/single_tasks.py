@@ -19,10 +19,10 @@ _LOOK_S = 0.2
 def run_tasks(
     executor: Executor, work: TaskWork[C, R], contents: Sequence[C], look: Callable[[], None]
 ) -> Iterator[tuple[Outcome[C, R], tuple[str, ...]]]:
-    """The outcome of each task, as they come; of one that is given up because its workers ended, the last, and how they did.
+    """The outcome of each task, as they come; for one that is given up because its workers ended, the last, and how they ended.
 
-    Each worker has one task, so that no other is lost with it. What is lost runs again by the rules of batches: each task is a
-    unit. Several times per second `look` is called.
+    Each worker has one task, so that no other is lost with it. Lost tasks run again by the rules of batches: each task is a unit.
+    Several times per second `look` is called.
     """
     schedule, channel = Schedule(Window(1, 1)), executor.channel(work)
     offered = [command for number in range(len(contents)) for command in schedule.handle(Offered(number, 1))]

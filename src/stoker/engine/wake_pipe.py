@@ -16,19 +16,19 @@ class WakePipe:
             os.set_blocking(each, False)
 
     def ring(self) -> None:
-        """Wake who waits; nothing once it is closed."""
+        """Wake the waiting thread; does nothing once it is closed."""
         if self._bell >= 0:
             with suppress(OSError):  # it is full, so it was rung
                 os.write(self._bell, b"!")
 
     def heard(self) -> None:
-        """Called by who was woken."""
+        """Called by the woken thread."""
         if self._bell >= 0:
             with suppress(BlockingIOError):
                 os.read(self.end, 4096)
 
     def close(self) -> None:
-        """Let go of it; idempotent."""
+        """Close it; idempotent."""
         if self._bell >= 0:
             bell, self._bell = self._bell, -1
             os.close(bell)

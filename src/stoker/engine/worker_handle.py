@@ -132,7 +132,7 @@ class WorkerHandle:
         return [memory[start - block.start : start - block.start + nbytes] for _, start, nbytes in inside]
 
     def free_returned(self) -> None:
-        """Tell it which blocks of its memory are free again."""
+        """Report to the worker which blocks of its memory are free again."""
         places = []
         while self.returned:
             places.append(self.returned.popleft().place)
@@ -174,7 +174,7 @@ class WorkerHandle:
             os.killpg(self.process.pid, signal.SIGKILL)
 
     def close(self) -> None:
-        """Let go of everything here that belongs to it."""
+        """Release everything here that belongs to it."""
         if self._lifeline >= 0:
             lifeline, self._lifeline = self._lifeline, -1
             os.close(lifeline)

@@ -83,8 +83,8 @@ _KEEP_BYTES, _LEAST_KEEP_BYTES = 256 << 20, 4 << 10
 class KeptPictures:
     """Encoded pictures that stay in memory as they were first read, so that a device fetches them from there; for many workers.
 
-    They take at most `budget` bytes of what `make` gives, until it gives None. Whoever puts pictures into a load that has these
-    keeps those for which there is room, and does not read them again.
+    They take at most `budget` bytes of what `make` returns, until it returns None. A load that has these keeps its pictures as
+    long as there is room, and later loads do not read them again.
     """
 
     def __init__(self, budget: int, make: Callable[[int], NDArray[np.uint8] | None]) -> None:
@@ -231,7 +231,7 @@ class DeviceLoad:
         return [self.errors, (begin, self._told("work_at") - begin)]
 
     def launches(self, device_memory: int, out: int, out_stride: int) -> list[Launch]:
-        """What to launch, in this order, once all is copied and cleared; nothing where it is empty.
+        """What to launch, in this order, once all is copied and cleared; nothing if the load is empty.
 
         The picture of row r, finished or not, is written to `out` + r * `out_stride` on the device, unless its error word says
         otherwise.

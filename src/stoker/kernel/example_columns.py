@@ -54,9 +54,9 @@ class Parsed(NamedTuple):
 def parse_examples(
     data: NDArray[np.uint8], starts: Ints, lengths: Ints, wanted: Sequence[Wanted], outs: Sequence[NDArray[Any] | None] = ()
 ) -> Parsed:
-    """Read ``tf.train.Example`` records into columns; a bad record does not raise, its row says so.
+    """Read ``tf.train.Example`` records into columns; a bad record does not raise, but is marked in its row.
 
-    Numbers are written to ``outs[i]`` where that is given and is a contiguous array of the column's shape and type.
+    Numbers are written to ``outs[i]`` if that is given and is a contiguous array of the column's shape and type.
     """
     return parse_into(Parsing(wanted, len(starts), outs), data, starts, lengths)
 
@@ -141,10 +141,10 @@ def _listed(data: NDArray[np.uint8], wanted: Wanted, spans: Ints, status: NDArra
 
 
 class FeatureStat(NamedTuple):
-    """A feature as records have it.
+    """A feature as it occurs in records.
 
-    `kind` is `BYTES`, `FLOAT` or `INT`; 0 where no record gives it one, -1 where records disagree. `least` and `most` count the
-    values in a record that has it, `present` those records.
+    `kind` is `BYTES`, `FLOAT` or `INT`; 0 if no record gives it one, -1 if records disagree. `least` and `most` count the values
+    in a record that has it, `present` those records.
     """
 
     name: bytes
@@ -155,7 +155,7 @@ class FeatureStat(NamedTuple):
 
 
 class ExampleStats(Owned):
-    """Learns which features the records of a file have; a record that is no Example counts as one of the `others`."""
+    """Learns which features the records of a file have; records that are not Examples are counted as `others`."""
 
     def __init__(self) -> None:
         super().__init__(library().examples_new(), library().examples_free, "set of statistics")

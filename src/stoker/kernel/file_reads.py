@@ -46,10 +46,10 @@ def _empty(nbytes: int) -> NDArray[np.uint8]:
 
 
 class Buffers:
-    """Memory that was read into before, kept to be used again: fresh memory costs a page fault every 4 KiB, as much as reading.
+    """Memory of earlier reads, kept for reuse: fresh memory costs a page fault every 4 KiB, as much as reading.
 
-    Whoever holds an array from `take` (the array itself, or a memoryview of it) owns its memory. When it is dropped the memory
-    comes back here, up to `most` bytes of it. `make` makes what is missing, or raises MemoryError.
+    The holder of an array from `take` (the array itself, or a memoryview of it) owns its memory. When it is dropped the memory
+    comes back here, up to `most` bytes of it. `make` allocates what is missing, or raises MemoryError.
     """
 
     def __init__(self, most: int, make: Callable[[int], NDArray[np.uint8]] = _empty) -> None:
@@ -59,7 +59,7 @@ class Buffers:
         self._lent: dict[int, tuple[weakref.ref[NDArray[np.uint8]], NDArray[np.uint8]]] = {}
 
     def take(self, capacity: int, slack: int = 4) -> NDArray[np.uint8]:
-        """An array of at least `capacity` bytes, and at most `slack` times so many, whose content means nothing."""
+        """An array of at least `capacity` bytes, and at most `slack` times that, with undefined content."""
         with self._lock:
             fitting = [at for at, memory in enumerate(self._free) if capacity <= memory.size <= slack * capacity]
             memory = self._free.pop(min(fitting, key=lambda at: self._free[at].size)) if fitting else None
@@ -118,7 +118,8 @@ class Arena:
     def room_for_file(self, capacity: int, keep: int) -> int:
         """Grow for a file that follows the first `keep` bytes; returns 0, or the errno that says why there is no room for it.
 
-        Where there is no memory for it and those before it together, that is a MemoryError and no fault of the file.
+        If there is not enough memory for it and those before it together, a MemoryError is raised, because the file is not at
+        fault.
         """
         if capacity - keep > MAX_FILE_BYTES:
             return errno.EFBIG
@@ -132,7 +133,7 @@ class Arena:
         return 0
 
     def part_with(self, data: NDArray[np.uint8]) -> None:
-        """Leave `data` to whoever holds it: if it is this arena's buffer, the next read goes to another."""
+        """Leave `data` to its holder: if it is this arena's buffer, the next read goes to another."""
         if data is self.buffer:
             try:
                 self.buffer = _buffers.take(data.size)

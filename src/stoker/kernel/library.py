@@ -214,7 +214,7 @@ _library: Library | None = None
 
 
 def library() -> Library:
-    """Return the library, loaded on first use; raises `KernelError` where it is not built."""
+    """Return the library, loaded on first use; raises `KernelError` if it is not built."""
     return _library or _load()
 
 
@@ -286,7 +286,7 @@ def address(array: NDArray[Any] | None) -> Any:
 
 
 def place(array: NDArray[Any]) -> int:
-    """Return where in memory an array begins, as a number: it means something while somebody holds the array."""
+    """Return the address of an array, as a number: valid while the array is referenced."""
     try:
         return _addressof(_from_buffer(array))
     except (TypeError, ValueError, BufferError):  # read-only or not contiguous
@@ -299,7 +299,7 @@ def reference(struct: ctypes.Structure) -> Any:
 
 
 def where(struct: ctypes.Structure) -> int:
-    """Where in memory a struct is: it means something while somebody holds the struct."""
+    """The address of a struct: valid while the struct is referenced."""
     return ctypes.addressof(struct)
 
 

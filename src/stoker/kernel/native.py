@@ -108,7 +108,7 @@ def gather(table: NDArray[Any], index: NDArray[np.int64], out: NDArray[Any]) -> 
 
 
 def copy_past_caches(array: NDArray[Any], out: NDArray[Any]) -> None:
-    """Copy `array` to `out`, of the same type and shape. If it is large, the processor's caches stay with those who use them."""
+    """Copy `array` to `out`, of the same type and shape. If it is large, it bypasses the processor's caches."""
     if array.dtype != out.dtype or array.shape != out.shape or not out.flags.writeable:
         raise KernelError(f"{array.dtype}{array.shape} does not fit {out.dtype}{out.shape}")
     if out.nbytes < _PAST_CACHES or not (array.flags.c_contiguous and out.flags.c_contiguous):
@@ -177,7 +177,7 @@ def seek_step(seek: bytes) -> int:
 
 
 def seek_fits(data: Bytes, seek: Bytes) -> bool:
-    """Whether a seek index was made for this JPEG, as far as headers and a few bytes tell."""
+    """Whether a seek index was made for this JPEG, judging from headers and a few bytes."""
     array, index = np.frombuffer(data, np.uint8), np.frombuffer(seek, np.uint8)
     return library().seek_check(address(array), array.size, address(index), index.size) == Status.OK
 
@@ -370,7 +370,7 @@ class Decoder(Owned):
         return out
 
     def seek_index(self, program: Program, data: Bytes, step: int = SEEK_STEP) -> tuple[bytes, np.void]:
-        """Make the seek index of a JPEG: (index, what became of it). Empty where the row's status is not OK."""
+        """Make the seek index of a JPEG: (index, its row). Empty if the row's status is not OK."""
         array, row, size = np.frombuffer(data, np.uint8), np.zeros(1, ROW_DTYPE), np.zeros(1, np.int64)
         out = np.empty(4096, np.uint8)
         while library().seek_make(

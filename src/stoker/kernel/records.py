@@ -145,10 +145,10 @@ class OpenTable:
 
 
 class RecordTable:
-    """Where the records of some files lie, prepared once for many reads.
+    """Where the records of some files are, prepared once for many reads.
 
     `start`, `length` and `crc` (or None) are (records, fields); the records of file i end before record ``ends[i]``. `seal` says
-    what proves that a field is whole.
+    how the integrity of a field is checked.
     """
 
     def __init__(self, start: Ints, length: Ints, crc: NDArray[np.uint32] | None, ends: Ints, seal: Seal = Seal.TABLE) -> None:
@@ -201,7 +201,7 @@ class RecordTable:
         return at, lengths, status
 
     def opened(self, fds: NDArray[np.int32], blocks: Blocks | None = None) -> OpenTable:
-        """The table with these descriptors, or blocks, for whoever gives it to another call."""
+        """The table with these descriptors, or blocks, to be passed to another call."""
         return OpenTable(self, *self._with(fds, blocks), blocks)
 
     def _with(self, fds: NDArray[np.int32], blocks: Blocks | None) -> tuple[NDArray[np.int32], Records]:
@@ -223,10 +223,10 @@ _KEYS, _FIELDS, _IGNORED = 0, 1, 2
 
 
 class TarScan(Owned):
-    """Reads a tar that is pushed into it piece by piece, and tells where each field of each sample lies.
+    """Reads a tar that is pushed into it piece by piece, and reports where each field of each sample is.
 
-    Members are grouped to samples as WebDataset does: ``KEY.FIELD``, the key ending at the first dot of the name's last
-    part. What members hold is only checksummed, so memory does not depend on their size. Strict: anything a tar must not have
+    Members are grouped to samples as WebDataset does: ``KEY.FIELD``, the key ending at the first dot of the name's last part. The
+    contents of members are only checksummed, so memory does not depend on their size. Strict: anything a tar must not contain
     raises `CorruptShard` with its offset, and raises it again at every later call; the manual in ``stoker.h`` lists what. One
     thread at a time.
     """
@@ -313,7 +313,7 @@ class TarScan(Owned):
         return self._strings(_KEYS, first, samples - first, self._told("key_bytes"))
 
     def forget(self, before: int) -> None:
-        """Let go of the keys of samples before this one, but never of the last: for streams without end."""
+        """Free the keys of samples before this one, but never of the last: for endless streams."""
         library().tar_forget(self.handle, min(before, self.samples))
         self._ask()
 
@@ -359,7 +359,7 @@ def scan_tfrecord(data: NDArray[np.uint8], offset: int = 0, *, verify: bool = Tr
 
 
 def verify_records(data: NDArray[np.uint8], starts: Ints, lengths: Ints) -> NDArray[np.bool_]:
-    """Return for each payload whether its masked CRC-32C stands in the 4 bytes after it."""
+    """Return for each payload whether the 4 bytes after it are its masked CRC-32C."""
     data, (starts, lengths, count) = as_bytes(data), as_spans(starts, lengths)
     right = np.zeros(count, np.bool_)
     library().tfrecord_verify(address(data), data.size, address(starts), address(lengths), count, address(right))

@@ -57,9 +57,9 @@ class _Words:
 
 
 class StoredSeeks:
-    """Seek indices that lie in files, for one worker to find: those of file or record n are row n of a table of one field.
+    """Seek indices stored in files, for one worker: those of file or record n are row n of a table of one field.
 
-    `longest` is the length of the longest; `sums` are the CRC-32C of the pictures, where these are to be compared.
+    `longest` is the length of the longest; `sums` are the CRC-32C of the pictures, if these are to be compared.
     """
 
     def __init__(self, table: RecordTable, fds: NDArray[np.int32], longest: int, sums: NDArray[np.uint32] | None = None) -> None:
@@ -86,9 +86,9 @@ class InputKind(IntEnum):
 
 
 class Input:
-    """Images to be rendered by one worker: where they are is prepared once; which of them, `tell` says before each call.
+    """Images to be rendered by one worker: where they are is prepared once; `tell` selects some of them before each call.
 
-    What is read goes to `arena`. Images without seek indices are decoded all the same, and slower.
+    What is read goes to `arena`. Images without seek indices are decoded too, but more slowly.
     """
 
     __slots__ = (
@@ -113,7 +113,7 @@ class Input:
 
     @property
     def complete(self) -> bool:
-        """Whether all pictures were made in the last call: not where a record could not be read."""
+        """Whether all pictures were made in the last call, that is, all records could be read."""
         return bool(_ROOM.unpack_from(self._struct.memory, _ROOM_AT)[3] == self.count)
 
     @property
@@ -207,7 +207,7 @@ class FileInput(Input):
 
 
 class ImageInput(Input):
-    """Decoded images in memory, read from where they stand."""
+    """Decoded images in memory, read in place."""
 
     __slots__ = ("_images",)
 
@@ -360,7 +360,7 @@ class Renderer:
         self.read_s, self.read_cpu_s = ns * 1e-9, cpu_ns * 1e-9
 
     def finish(self, slots: Ints) -> Ints:
-        """Finish pictures that a device has begun, whose bytes stand at the beginning of these rows; returns the failed ones."""
+        """Finish pictures that a device has started, whose bytes are at the beginning of these rows; returns the failed ones."""
         slots = np.ascontiguousarray(slots, _INT64)
         library().finish(self._struct.at, place(slots), len(slots))
         failed: Ints = slots[self.rows["status"][slots] != Status.OK]

@@ -33,7 +33,7 @@ class Status(IntEnum):
 
 
 class DecoderKind(IntEnum):
-    """Who decodes, or decoded, a JPEG."""
+    """Which decoder decodes, or decoded, a JPEG."""
 
     ANY = 0
     OWN = 1
@@ -96,7 +96,7 @@ class Border(IntEnum):
 
 
 class AugmentKind(IntEnum):
-    """An effect that a policy may choose; what its magnitude means is told in ``stoker.h``."""
+    """An effect that a policy may choose; ``stoker.h`` defines what its magnitude means."""
 
     IDENTITY = 0
     SHEAR_X = 1
@@ -128,6 +128,6 @@ _ERRORS: dict[int, type[StokerError]] = {
 
 
 def error_of(status: int, message: str) -> Exception:
-    """Make the exception that tells of `status`: the sample's fault where it is one, `KernelError` for a wrong call."""
+    """Make the exception for `status`: the sample's fault if it is one, `KernelError` for a wrong call."""
     kind = _ERRORS.get(status)
     return kind(message) if kind is not None else KernelError(f"{message} [{Status(status).name.lower()}]")

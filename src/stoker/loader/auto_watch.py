@@ -103,7 +103,7 @@ class AutoWatch:
 
 
 def slowed(before: LoopStats, after: LoopStats) -> float | None:
-    """How much longer steps took beside busy workers; None: too few were compared."""
+    """How much longer steps took next to busy workers; None: too few were compared."""
     busy, calm = after.busy_steps - before.busy_steps, after.calm_steps - before.calm_steps
     if min(busy, calm) < _STEPS:
         return None

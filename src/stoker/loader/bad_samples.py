@@ -65,7 +65,7 @@ class BadSamples:
             )  # fmt: skip
 
     def epoch_ended(self, epoch: int) -> None:
-        """Log how many samples of an epoch were left out, if any."""
+        """Log how many samples of an epoch were skipped, if any."""
         if epoch != self._epoch or not self._kinds:
             return
         kinds = [f"{count:,} {kind}" for kind, count in self._kinds.most_common(_MOST_KINDS)]

@@ -28,7 +28,7 @@ class SkipBudget:
         self._latest: list[tuple[bool, int]] = []
 
     def begin(self, counts: SkipCounts | None) -> None:
-        """Count from the start of an epoch, or from where a saved one was."""
+        """Count from the start of an epoch, or continue from a saved state."""
         counts = counts or SkipCounts()
         self._seen, self._bad = counts.seen, counts.bad
         self._recent = deque(counts.seen - age for age in counts.recent)

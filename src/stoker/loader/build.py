@@ -92,7 +92,7 @@ def layout_of(plan: Plan, group: int) -> Layout:
 
 
 def rows_layout(plan: Plan, rows: int) -> Layout:
-    """The layout of so many rows of a batch."""
+    """The layout of a number of rows of a batch."""
     listed = {name for name, rule in plan.batch.pad if rule is list} if plan.batch else set()
     specs = {name: spec for name, spec in (plan.specs or {}).items() if name not in listed}
     return Layout.of(specs, rows)
@@ -107,7 +107,7 @@ def known_shapes(plan: Plan, deal: Deal) -> dict[str, tuple[int | None, ...]]:
 
 
 def can_hope(name: str, column: Any, layout: Layout, rules: Mapping[str, Any] | None) -> bool:
-    """Whether a column that was joined of rows beside the slab may have come of arrays of one shape and type."""
+    """Whether a column joined from rows outside the slab may consist of arrays of one shape and type."""
     if name in {known for known, *_ in layout.fields} or not isinstance(column, np.ndarray):
         return False
     return (rules or {}).get(name) in (None, STACK_EQUAL) and column.ndim > 1 and column.size > 0 and column.dtype.kind in "biufc"
@@ -132,7 +132,7 @@ def compile_work(plan: Plan, layout: Layout, cache: SampleCache | None = None) -
 
 
 def reading_ahead(plan: Plan, deal: Deal, part: StepTurns, limit: int) -> tuple[Plan, int]:
-    """The plan with a source that fetches records ahead into at most `limit` bytes, and those bytes; 0: there is no need to."""
+    """The plan with a source that fetches records ahead into at most `limit` bytes, and those bytes; 0: not necessary."""
     if not isinstance(plan.source, Source) or plan.order is None:
         return plan, 0
     source = plan.source.ahead(limit, plan.wanted, first_samples(plan, deal, part))
@@ -188,9 +188,10 @@ def make_executor(
     pinned: bool,
     ray_address: str | None = None,
 ) -> Executor:
-    """Who does the work; `threads` are those of each process where there are `processes`.
+    """Make the executor; `threads` are those of each process if there are `processes`.
 
-    `memory` bounds what is in flight; `pinned`: batches lie where a device reads them. `ray_address` is the cluster of "ray".
+    `memory` limits what is in flight; `pinned`: batches are in memory that a device reads from. `ray_address` is the cluster of
+    "ray".
     """
 
     check_guarded("loader()")
@@ -254,7 +255,7 @@ def make_remote(
 
 
 def executor_stats(name: str, executor: Executor, policy: AutoPolicy | None) -> ExecutorStats:
-    """Who runs tasks at first."""
+    """What runs tasks at first."""
     processes, remote = len(executor.processes), executor.remote
     if remote is not None:
         return ExecutorStats("remote", 0, remote.home, remote=remote.workers, remote_threads=remote.threads)
@@ -265,7 +266,7 @@ def executor_stats(name: str, executor: Executor, policy: AutoPolicy | None) -> 
 
 
 def policy_of(executor: Executor, output: Output, plan: Plan) -> AutoPolicy | None:
-    """Who decides where work runs; None: the user did."""
+    """The policy that decides where work runs; None: the user decided."""
     if not isinstance(executor, AutoExecutor):
         return None
     # Not where samples pass through this process on their way: handing them to others and back needs its interpreter, too.

@@ -17,10 +17,10 @@ _LOOKS = 32
 
 
 class CacheReview:
-    """Says of rows on their way to workers which are to be kept, and removes those that are needed last.
+    """Decides which rows on their way to workers are kept, and removes those that are needed last.
 
-    While there is room this costs a look at one number. After that, now and then, samples that are kept and those that come until
-    the next time are compared by when they are needed again: what there is no room for is removed, and not stored.
+    While there is room, this costs one comparison. After that, samples that are kept and those that come until the next review
+    are compared, at intervals, by when they are needed again: those without room are removed, or not stored.
     """
 
     def __init__(self, cache: SampleCache, order: Order) -> None:

@@ -49,8 +49,8 @@ class DeviceImage:
 class Decoding:
     """Where a loader's pictures are decoded; `device` None: by the CPU alone.
 
-    Workers are `threads` of the `executor`, `turns` of which compute at a time, and `cores` says which. `told` is what `explain`
-    says of it, `reason` what statistics do.
+    Workers are `threads` of the `executor`, `turns` of which compute at a time, limited by `cores`. `told` is the text for
+    `explain`, `reason` that for statistics.
     """
 
     device: DeviceDecoding | None = None
@@ -118,7 +118,7 @@ def check_place(decode_on: Any, *, keeps: bool = False) -> None:
 
 
 def why_not_by(executor: str, processes: int | None, elsewhere: bool) -> str | None:
-    """Why those who do the work cannot decode on a device; None: they can."""
+    """Why the workers cannot decode on a device; None: they can."""
     if elsewhere:
         return "rows are made by other programs (workers_at, pool)"
     if processes is not None or executor not in ("auto", "threads", "inline"):
@@ -127,7 +127,7 @@ def why_not_by(executor: str, processes: int | None, elsewhere: bool) -> str | N
 
 
 def device_image(plan: Plan) -> DeviceImage | str:
-    """What can be decoded on a device; where nothing can, why not, in words."""
+    """What can be decoded on a device; if nothing can, the reason in words."""
     if not plan.counted:
         return "samples are filtered, expanded or streamed on their way, so they are not decoded into a batch's memory"
     found: DeviceImage | str = ""

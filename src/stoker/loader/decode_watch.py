@@ -23,7 +23,7 @@ _LOAD_S, _LOAD_BATCHES = 0.5, 4
 
 
 def decode_watch(decoding: Decoding) -> DecodeWatch | None:
-    """Who watches a loader that decodes where it is faster; None: the user has said where."""
+    """The watch of a loader that decodes wherever it is faster; None: the user has chosen."""
     if decoding.device is None or not decoding.automatic:
         return None
     cores = core_share().threads

@@ -24,14 +24,14 @@ _log = logging.getLogger("stoker")
 
 @dataclass(frozen=True, slots=True)
 class FloatPlace:
-    """How rows are made: the `plan` that workers follow; and what `explain` says of it, `told`, where it has to say something."""
+    """How rows are made: the `plan` that workers follow; and `told`, the text for `explain`, if there is something to say."""
 
     plan: Plan
     told: str = ""
 
 
 def float_place(plan: Plan, output: Output) -> FloatPlace:
-    """Let the device that batches go to make the floats of pictures, where it can and nobody needs them before."""
+    """Let the device that batches go to make the floats of pictures, if it can and no step needs them earlier."""
     images = {
         name: image for image in batch_images(plan) if isinstance(image, BatchImage) and (name := _handed_over_as(plan, image))
     }

@@ -139,10 +139,10 @@ class _Units(Supply[ChunkUnit]):
 
 
 class OutputWatch:
-    """Notices that samples without end go in and none comes out, because a function keeps none of them.
+    """Notices that endless samples go in and none comes out, because a function keeps none of them.
 
-    That is certain of no function, so there are two conditions: somebody has waited for a sample for `watchdog_s` seconds, and
-    as many samples as the data have, twice, were looked at in vain.
+    That is never certain, so there are two conditions: the consumer has waited for a sample for `watchdog_s` seconds, and twice
+    as many samples as the data have were examined in vain.
     """
 
     def __init__(self, samples: int, watchdog_s: float) -> None:
@@ -163,7 +163,7 @@ class OutputWatch:
         self._looked_at += rows
 
     def check(self, block: bool) -> None:
-        """Raise where waiting is in vain; only where somebody waits, because then nothing is under way after this place."""
+        """Raise if waiting is in vain; only if the consumer waits, because then nothing is in flight after this place."""
         waited = time.monotonic() - self._since
         if block and self._looked_at >= 2 * self._samples and waited >= self._watchdog_s:
             raise StallError(

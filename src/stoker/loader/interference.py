@@ -31,7 +31,7 @@ Floats = NDArray[np.float64]
 
 
 class Beside(NamedTuple):
-    """Steps and their seconds, beside busy workers and beside calm ones."""
+    """Steps and their seconds, next to busy workers and next to calm ones."""
 
     busy: tuple[int, float] = (0, 0.0)
     calm: tuple[int, float] = (0, 0.0)
@@ -51,7 +51,7 @@ def _busy_s(begins: Floats, times: Floats) -> Floats:
 
 
 def compare(tasks: Floats, steps: Floats, workers: int) -> Beside:
-    """Tell steps beside busy workers from those beside calm ones."""
+    """Separate steps next to busy workers from those next to calm ones."""
     if not len(steps) or not workers:
         return Beside()
     seconds = steps[:, 1] - steps[:, 0]

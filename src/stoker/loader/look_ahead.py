@@ -25,7 +25,7 @@ _CACHE_THREADS, _BLOCK_THREADS = 8, 16
 class Forerunner:
     """Keeps a source informed, and threads fetching for it; closed with the feed it runs ahead of.
 
-    With a `deal` it tells only of the samples of one rank, and of its `part` of them; with `once` of no epoch after the first.
+    With a `deal` it announces only the samples of one rank, and of its `part` of them; with `once` no epoch after the first.
     `lead` is how many samples workers are ahead of the consumer.
     """
 

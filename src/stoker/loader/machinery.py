@@ -67,7 +67,7 @@ from .thread_count import core_share
 
 
 class Machinery:
-    """All that a loader works with, wherever in the data it is: `start` is told where, and for which ranks.
+    """Everything that a loader works with, except its position: `start` receives that, and the ranks.
 
     A machinery without references closes its workers.
     """
@@ -212,7 +212,7 @@ class Machinery:
         self.front_skipped.clear()
 
     def close(self) -> None:
-        """Stop all workers and let go of memory."""
+        """Stop all workers and free memory."""
         self.stop()
         self._finalizer.detach()
         self.executor.close()

@@ -15,7 +15,7 @@ _SHOWN = 8
 
 
 class OriginTimes:
-    """Reading times of one loader, by origin. Written by the consumer's thread; who else asks sees them a few tasks late."""
+    """Reading times of one loader, by origin. Written by the consumer's thread; other threads see them a few tasks late."""
 
     def __init__(self, source: Source) -> None:
         self._source = source

@@ -81,7 +81,7 @@ _MOST_PLACES = 1 << 62
 
 
 def carrier_of(plan: Plan, work: TaskWork[Any, Any]) -> Carrier | None:
-    """Who carries this work elsewhere; None: it stays here, because its tasks do not begin with places in the source."""
+    """What carries this work to other programs; None: it stays here, because its tasks do not begin with places in the source."""
     if not isinstance(plan.source, Source):
         return None
     if isinstance(work, BatchWork) and plan.counted:
@@ -100,9 +100,9 @@ def carriers_of(plan: Plan, cache: SampleCache | None) -> dict[str, Carrier]:
 
 
 def handshake_of(plan: Plan) -> dict[str, str]:
-    """What trainer and workers must have in common, by name: what is made of a sample, and of which.
+    """What trainer and workers must have in common, by name: what is made of a sample, and of which samples.
 
-    Functions go by their own names and code, and not by that of their module: a script is `__main__` where it is run.
+    Functions are identified by their own names and code, not by their module: a script is `__main__` where it runs.
     """
     fields = "\n".join(f"{name}: {spec}" for name, spec in (plan.specs or {}).items())
     identity = plan.identity()
@@ -278,7 +278,7 @@ def _names_by_index(chunk: Chunk) -> GivenNames:
 
 
 def remote_executor(at: str, keys: Any, threads: int | None, usual: int, plan: Plan) -> RemoteExecutor:
-    """Threads of this process, and workers that connect to `at`, where the trainer's file `keys` says who may."""
+    """Threads of this process, and workers that connect to `at`, if the trainer's file `keys` admits them."""
     asked = f"loader(workers_at={at!r})"
     address = checked_address(at, asked)
     check_keys(address, keys is not None, asked, f"{_MAKE_KEYS} loader(worker_keys='FOLDER/trainer.key')")
@@ -326,7 +326,7 @@ def pool_service(
     say: Callable[[str], None],
     wait_for: int = 1,
 ) -> PoolService:
-    """A pool at `address` for whoever wants one of these pipelines; `keys` is the pool's key file, or None."""
+    """A pool at `address` for trainers of these pipelines; `keys` is the pool's key file, or None."""
     asked = f"stoker serve --at {address}"
     checked = checked_address(address, asked)
     check_keys(checked, keys is not None, asked, f"{_MAKE_POOL_KEYS} --keys FOLDER/pool.key")

@@ -31,7 +31,7 @@ _BLOCK = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class QuarantineLine:
-    """A bad sample, as line `number` of the file tells of it."""
+    """A bad sample, as described by line `number` of the file."""
 
     number: int
     key: str
@@ -71,9 +71,9 @@ def _line(line: bytes, number: int, told: str) -> QuarantineLine:
 
 
 def find_samples(source: Source, lines: Collection[QuarantineLine]) -> dict[int, int]:
-    """Where the samples of some lines are in a source, by the number of the line; of those that are not there, nothing.
+    """Where the samples of some lines are in a source, by the number of the line; missing ones are omitted.
 
-    Of the very same data the line tells where. Of others, data that were mended say, their keys are looked for.
+    For the same data the line says where. For other data, such as a repaired data set, the samples are searched by their keys.
     """
     same = source.fingerprint()
     found = {line.number: line.index for line in lines if line.source == same and line.index < len(source)}

@@ -155,7 +155,7 @@ class SlowRows:
     # ---- what follows from it ------------------------------------------------------------------------------------------------
 
     def slots(self, indices: Ints) -> list[int]:
-        """Which of these samples of a batch are to have tasks of their own, begun first."""
+        """Which of these samples of a batch should have tasks of their own, started first."""
         if self._flags is None:
             return []
         flagged = np.flatnonzero(self._flags[indices & _FLAGS]).tolist()
@@ -163,10 +163,10 @@ class SlowRows:
         return found if len(found) * _SHARE <= max(len(indices), _SHARE) else []
 
     def lanes(self, workers: int) -> int:
-        """How many workers may be at slow samples at a time.
+        """How many workers may process slow samples at a time.
 
-        As many as their share of the work is. If all of them were, whenever some slow samples come together, no batch would be
-        finished until they are through.
+        As many as their share of the work. If all workers could, several slow samples together would keep all batches from being
+        finished until they are done.
         """
         share = self._slow_s / self._task_s if self._task_s else 1.0
         return max(1, min(workers - 1, math.ceil(share * workers)))

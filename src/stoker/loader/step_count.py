@@ -24,7 +24,7 @@ def check_steps(plan: Plan, deal: Deal) -> None:
 
 
 def check_even(plan: Plan, deal: Deal) -> None:
-    """Refuse a plan whose batches may have other numbers of rows on other ranks, where they are to be parts of one array."""
+    """Refuse a plan whose batches may have different numbers of rows on other ranks, if they are to be parts of one array."""
     if remedy := evening(plan, deal):
         raise ConfigError(
             f"loader(sharding=...): the batches of all processes become one array, so they need the same number of rows; {remedy}"

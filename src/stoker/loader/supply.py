@@ -73,13 +73,13 @@ class SkipRows(Flow):
 
 
 class EpochSteps:
-    """Where the steps of an epoch begin, from a row on; by arithmetic, where samples can be counted."""
+    """Where the steps of an epoch begin, starting at a row; by arithmetic, if samples can be counted."""
 
     def __init__(self, plan: Plan, deal: Deal, row: int = 0) -> None:
         self._plan, self._deal, self.row = plan, deal, row
 
     def pass_over(self, steps: int) -> int:
-        """Leave out the next steps; returns how many of them there are not."""
+        """Skip the next steps; returns how many of them do not exist."""
         while steps and (run := self.next_run()) is not None:
             have = self._deal.steps(run[1] - run[0])
             if steps < have:

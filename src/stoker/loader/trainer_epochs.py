@@ -13,7 +13,7 @@ from ..errors import ConfigError
 
 
 class TrainerSampler:
-    """Stands where a torch DataLoader has its batch sampler, and that one its sampler."""
+    """Takes the place of a torch DataLoader's batch sampler, and of that one's sampler."""
 
     def __init__(self, set_epoch: Callable[[int], None], batch_size: int) -> None:
         self.set_epoch, self.batch_size = set_epoch, batch_size

@@ -43,7 +43,7 @@ class ClosedByWith(ABC):
 class Follower(ClosedByWith):
     """Follows one loader, until it is closed: by `close`, as a context manager, with its loader, or when the program ends.
 
-    A loader that nobody uses any more ends it too. A forked child leaves it alone.
+    A loader without references ends it too. A forked child leaves it alone.
     """
 
     def __init__(self, loader: Loader, call: str) -> None:

@@ -84,7 +84,7 @@ class LoaderWatch(ClosedByWith):
         _log.info("watch the loader at %s", self.url)
 
     def show(self, batch: Any) -> None:
-        """Show the first pictures of a batch on the page, if somebody looks; may be called with every batch."""
+        """Show the first pictures of a batch on the page, if it is being viewed; may be called with every batch."""
         now = time.monotonic()
         if now >= self._next_s and now - self._server.looked_s < _LOOKED_S:
             self._next_s = now + _PICTURES_S

@@ -46,9 +46,9 @@ class Glance:
 
 
 class LoaderView:
-    """Looks at a loader at most once per second, however many ask, from whatever thread; does not keep it alive.
+    """Reads a loader at most once per second, however many ask, from any thread; does not keep it alive.
 
-    Without `training` whoever takes its batches does nothing with them.
+    Without `training` the batches are not used for anything.
     """
 
     def __init__(self, loader: Loader, call: str, title: str = "", training: bool = True) -> None:
@@ -65,7 +65,7 @@ class LoaderView:
 
     @property
     def closed(self) -> bool:
-        """Whether the loader was closed, or nobody uses it any more."""
+        """Whether the loader was closed, or is no longer referenced."""
         loader = self._loader()
         return loader is None or loader._closed
 

@@ -18,7 +18,7 @@ PAUSE_S, _PAUSE_TIMES, _PAUSE_STEPS = 1.0, 20.0, 8
 
 
 class LatestRows:
-    """The latest rows of numbers, in memory that is taken once: a long run must not look like a leak."""
+    """The latest rows of numbers, in memory that is allocated once: a long run must not look like a leak."""
 
     def __init__(self, most: int, width: int) -> None:
         try:

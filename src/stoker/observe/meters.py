@@ -78,7 +78,7 @@ class StepName:
 
 
 class Sink(Protocol):
-    """Whoever wants to know of every task and every step of the loop as it ends. Called by the consumer's thread."""
+    """Receives every task and every step of the loop as it ends. Called by the consumer's thread."""
 
     def task(self, span: Span, steps: Sequence[StepName], costs: TaskCosts | None) -> None: ...
 
@@ -196,7 +196,7 @@ class Meters:
 
     @property
     def sinks(self) -> tuple[Sink, ...]:
-        """Who wants to know of every task and step. Meanwhile all of them are looked at closely, in this process."""
+        """The sinks. While there are any, every task in this process is measured."""
         return self._sinks
 
     @sinks.setter
@@ -231,11 +231,11 @@ class Meters:
 
     @property
     def executor(self) -> ExecutorStats:
-        """Who runs tasks."""
+        """What runs tasks."""
         return self._stats.executor
 
     def latest(self, most: int) -> tuple[list[Span], list[tuple[float, float]]]:
-        """The end of `spans` and of `waits`: what somebody who looks every second can afford."""
+        """The end of `spans` and of `waits`: cheap enough to be read every second."""
         waits = self._handed.rows(most).tolist()
         return list(map(_span, self._spans.rows(most).tolist())), [(asked, got) for asked, got, *_ in waits]
 
@@ -267,9 +267,10 @@ class Meters:
         return now
 
     def delivered(self, asked_s: float, samples: int, nbytes: int, starved: bool = True, along: Along | None = None) -> None:
-        """The loop gets a batch. Those that come `along` with it are not waited for, and count when somebody asks.
+        """The loop gets a batch.
 
-        Unless it `starved`, it is as if the loop had asked only now: the device was at work with earlier batches meanwhile.
+        Those that come `along` with it are not waited for, and are counted when statistics are requested. Unless the device
+        `starved`, the loop counts as if it had asked only now: the device was busy with earlier batches.
         """
         if self._along is not None:
             self._came = self._came.and_also(self._along)
@@ -290,7 +291,7 @@ class Meters:
             self._ended = time.monotonic()
 
     def epoch_left(self) -> None:
-        """The loop has left an epoch in the middle, after the last batch: nobody knows when."""
+        """The loop has left an epoch in the middle, at an unknown time after the last batch."""
         if self._handed.count and self._ended is None:
             self._ended = self._handed.last()[1]
 
@@ -345,7 +346,7 @@ class Meters:
         self._handed_s += seconds
 
     def moved(self, workers: int, executor: ExecutorStats, cores: int | None = None) -> None:
-        """Others run tasks from now on, on so many cores; None: on those of before."""
+        """Other workers run tasks from now on, on this many cores; None: on the same cores."""
         stats = self._stats
         elapsed_s = self._elapsed(self._loop_sums())
         earlier = stats.earlier_worker_s + (elapsed_s - stats.resized_s) * stats.workers
@@ -474,7 +475,7 @@ class Meters:
             self._queued_s = max(self._queued_s or 0.0, queued - self._first_queued)
 
     def skipped(self, kinds: Iterable[str]) -> None:
-        """Samples left out, each by what was wrong with it."""
+        """Count skipped samples, each by what was wrong with it."""
         by = dict(self._stats.skipped_by)
         for kind in kinds:
             by[kind] = by.get(kind, 0) + 1
@@ -524,7 +525,7 @@ class Meters:
         )
 
     def since_move(self) -> Stats:
-        """What was counted since work last moved to other workers, where that says enough; else all of it."""
+        """What was counted since work last moved to other workers, if that is enough; else all of it."""
         stats, before = self.snapshot(), self._at_move
         part = stats if before is None else replace(stats - before, earlier_worker_s=0.0, resized_s=0.0)
         return part if part.measured and part.elapsed_s >= _PART_S else stats

@@ -33,7 +33,7 @@ def loader_html(plan: Plan, stats: Stats, state: str, memory: int, device: str) 
 
 
 def plain_html(text: str) -> str:
-    """Text as it is."""
+    """Text, escaped."""
     return f'<pre style="{_PRE}">{escape(text)}</pre>'
 
 

@@ -87,7 +87,7 @@ class PageServer(socketserver.TCPServer):
         return False
 
     def start(self, name: str) -> None:
-        """Answer, in a thread of this name. Raises ConfigError where there can be none, and has ended then."""
+        """Answer requests in a thread of this name. Raises ConfigError if the server cannot start, which also ends it."""
         try:
             # The thread holds the server: what nobody holds any more goes on until it is over.
             self._thread = Background(self._serve, 1, name)
@@ -114,7 +114,7 @@ class PageServer(socketserver.TCPServer):
             self.end()
 
     def end(self) -> None:
-        """Free the port, and wait for nobody who has not asked yet; idempotent."""
+        """Free the port, without waiting for clients that have sent nothing yet; idempotent."""
         _serving.pop(id(self), None)
         self.server_close()
         for request in list(self._talking):

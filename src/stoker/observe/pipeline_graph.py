@@ -140,9 +140,9 @@ class _Box:
 
 
 def graph_svg(nodes: Sequence[GraphNode], width: int = 940) -> str:
-    """The graph as one `<svg>` in a `<div>` that scrolls where it is narrower than `width`.
+    """The graph as one `<svg>` in a `<div>` that scrolls if it is narrower than `width`.
 
-    Boxes go from left to right, and on in a next row where `width` ends.
+    Boxes go from left to right, and continue in a new row at `width`.
     """
     rows = _rows(nodes, width)
     body: list[str] = []

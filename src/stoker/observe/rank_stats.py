@@ -13,7 +13,7 @@ from .stats import Stats, merge
 def gather(stats: Stats) -> Stats:
     """The statistics of all ranks as one: every rank of `torch.distributed` calls it, and gets the same.
 
-    Without a process group there is one rank, and its statistics come back as they are. What travels is JSON.
+    Without a process group there is one rank, whose statistics are returned unchanged. Ranks exchange JSON.
 
     >>> from stoker.observe import Stats, gather
     >>> gather(Stats(batches=3)).batches

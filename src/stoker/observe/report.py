@@ -81,7 +81,7 @@ def write_report(
 
 
 def sample_pictures(batch: Any) -> list[dict[str, str]]:
-    """The first pictures of a batch as images within a page, with their labels or keys; none where it holds no pictures."""
+    """The first pictures of a batch as images within a page, with their labels or keys; none if it holds no pictures."""
     columns = batch if isinstance(batch, Mapping) else batch._asdict() if hasattr(batch, "_asdict") else {}
     try:
         found = batch_pictures(columns, _PICTURES)
@@ -93,7 +93,7 @@ def sample_pictures(batch: Any) -> list[dict[str, str]]:
 
 
 def run_page(data: Mapping[str, Any], *, live: bool = False) -> str:
-    """The page of a run; `live`: it asks for the data again where it came from, and for nothing else."""
+    """The page of a run; if `live`, it requests the data repeatedly from its own server, and nothing else."""
     script = _part("page.js")
     parts = {
         "title": escape(data["title"]),
@@ -119,7 +119,7 @@ def page_policy(live: bool = False) -> str:
 
 
 def embedded(data: Any) -> str:
-    """JSON that can stand in a page: nothing in it ends a script, begins a comment, or is a line of its own to old parsers."""
+    """JSON that is safe inside a page: nothing in it ends a script, begins a comment, or is a line break to old parsers."""
     text = json.dumps(finite(data), allow_nan=False, separators=(",", ":"))
     return text.translate({ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"})
 

@@ -41,7 +41,7 @@ def command_line() -> str:
 
 @cache
 def package_version(package: str) -> str:
-    """Nothing where it is not installed, but run from its sources."""
+    """Empty if it is not installed, but run from its sources."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

@@ -84,9 +84,9 @@ class WorkerStats:
 
 @dataclass(frozen=True, slots=True)
 class LoopStats:
-    """The training loop: what it did between getting a batch and asking for the next, and how long it waited then.
+    """The training loop: the time between getting a batch and requesting the next, and how long it waited then.
 
-    `busy_*` and `calm_*` are the same steps while most workers were busy, and while hardly any was: where steps beside busy
+    `busy_*` and `calm_*` are the same steps while most workers were busy, and while hardly any were: if steps next to busy
     workers take longer, the loader slows the loop.
     """
 
@@ -142,7 +142,7 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class ExecutorStats:
-    """Who runs tasks: so many processes of `threads` threads each, or, with 0, threads of this process."""
+    """What runs tasks: a number of processes with `threads` threads each or, with 0, threads of this process."""
 
     name: str = "threads"  # "inline", "threads", "processes", or whatever else there is
     processes: int = 0
@@ -269,7 +269,7 @@ class Stats:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Stats:
-        """What `as_dict` gave, perhaps by way of JSON; names that are not known here are left out."""
+        """The result of `as_dict`, possibly after a round trip through JSON; unknown names are ignored."""
         known = _known(cls, values)
         for name, kind in (("executor", ExecutorStats), ("loop", LoopStats), ("sample_costs", Histogram)):
             if name in known:

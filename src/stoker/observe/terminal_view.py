@@ -47,7 +47,7 @@ class TerminalView:
         self._view, self._url, self._stays = view, url, stays
 
     def run(self, stop: threading.Event) -> None:
-        """For a thread of its own."""
+        """The body of a thread."""
         from rich.console import Console
 
         console = Console(stderr=True, markup=False, emoji=False, highlight=False)

@@ -65,7 +65,7 @@ class TraceFile:
                 self._write(_encoded(lines))
 
     def close(self) -> None:
-        """The file as it is now is all there will be; idempotent."""
+        """End the file as it is now; idempotent."""
         if not self._lock.acquire(timeout=_WAIT_S):
             return  # a signal's handler, within a write: the file is complete when that is done
         fd, self._fd = self._fd, -1

@@ -59,7 +59,7 @@ class Costs:
         return replace(self, workers=workers, interpreters=interpreters or self.interpreters, alone=False)
 
     def with_cores(self, more: int) -> Costs:
-        """The same with so many more cores, and a worker for each."""
+        """The same with more cores, and a worker for each."""
         return replace(self, cores=self.cores + more, workers=self.workers + more)
 
 
@@ -107,7 +107,7 @@ def costs_of(stats: Stats, facts: Facts) -> Costs:
 
 
 def free_cores(stats: Stats, facts: Facts) -> float:
-    """How many cores the workers have, or could have: those that nobody else uses."""
+    """How many cores the workers have, or could have: those that no other program uses."""
     if not stats.cores:
         return math.inf
     left = stats.cores - other_cores(stats)
@@ -140,7 +140,7 @@ def other_cores(stats: Stats) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What a change would give: so many times the rate, and what limits then."""
+    """The result of a change: the rate as a factor, and the limit after it."""
 
     gain: float
     limit: str
@@ -160,7 +160,7 @@ def predict(stats: Stats, now: Costs, changed: Costs, resource: str) -> Predicti
 
 
 def wanted_threads(now: Costs) -> int:
-    """As many threads as keep up where tasks wait: with the cores, with the interpreter and with the loop."""
+    """How many threads keep up if tasks wait: with the cores, with the GIL and with the loop."""
     rates = now.rates()
     most = min(rates[name] for name in ("loop", "cores", "python"))
     needed = MOST_THREADS if math.isinf(most) else math.ceil(most * (now.cpu_s + now.wait_s) - 0.1)

@@ -34,7 +34,7 @@ def node_text(node: Node) -> str:
 
 
 def named_here(text: str, node: Any) -> str:
-    """A text about a node without the names of its functions' modules, which differ where one of them is the main script."""
+    """A text about a node without the names of its functions' modules, which differ if one of them is the main script."""
     inner = [each.fn for each in node.inner if isinstance(each, MapBatch)] if isinstance(node, Regroup) else []
     for fn in _functions(node) + inner:
         module = getattr(fn, "__module__", None) or type(fn).__module__

@@ -21,9 +21,9 @@ MOST_RECENT = 1000
 
 @dataclass(frozen=True, slots=True)
 class SkipCounts:
-    """What one rank has seen of an epoch: so many samples, so many of them bad.
+    """What one rank has seen of an epoch: a number of samples, and how many of them were bad.
 
-    `recent` are the bad ones in the window of a budget, oldest first: how many samples were seen from each on, itself included.
+    `recent` are the bad ones in the window of a budget, oldest first: how many samples were seen since each, including itself.
     """
 
     seen: int = 0
@@ -35,8 +35,8 @@ class SkipCounts:
 class Cursor:
     """`row` rows of epoch `epoch` have been handed out, over all ranks.
 
-    `at` is (source position, samples of it already given) where stages change the count; None elsewhere. `counts` come with a
-    loaded state, and are no part of the place.
+    `at` is (source position, samples of it already delivered) if stages change the count; else None. `counts` come with a loaded
+    state, and are not part of the position.
     """
 
     epoch: int = 0

@@ -69,7 +69,7 @@ class Deal:
 
     @property
     def keeps(self) -> bool:
-        """Whether left-over rows are dealt out as they are: ``remainder="keep"``, or a batch that says `drop_last=False`."""
+        """Whether left-over rows are dealt without padding: ``remainder="keep"``, or a batch with `drop_last=False`."""
         return self.remainder == "keep" or (self.remainder == "drop" and not self.drop_last)
 
     @property

@@ -60,7 +60,7 @@ class Verb:
         return Effect()
 
     def made(self, specs: Mapping[str, FieldSpec]) -> Mapping[str, FieldSpec]:
-        """What the fields it makes will hold, those before it being `specs`; raises where it cannot take what they hold."""
+        """The types of the fields it makes, given the fields before it (`specs`); raises if it cannot accept their types."""
         return {}
 
     def advice(self, name: str, known: Iterable[str]) -> str:

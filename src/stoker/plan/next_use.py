@@ -40,7 +40,7 @@ class NextUse:
         return epoch == self.epoch and self.start <= position <= self.start + self.never // 2
 
     def first(self, position: int) -> Ints:
-        """For each sample of the source: where it is needed first, from `position` on."""
+        """For each sample of the source: where it is needed first, at or after `position`."""
         at = position - self.start
         first = np.full(self._samples, self.never, np.int64)
         first[self._coming[at:][::-1]] = np.arange(self.never - 1, at - 1, -1)  # of equal ones the last assignment stands
@@ -65,6 +65,6 @@ class NextUse:
 
 
 def soonest(needs: Ints, sizes: NDArray[Any], room: int, never: int) -> int:
-    """The need from which on there is no room: all that is needed before it fits. `never` + 1: everything does."""
+    """The first need for which there is no room: everything needed before it fits. `never` + 1: everything fits."""
     filled = np.cumsum(np.bincount(needs, weights=sizes, minlength=never + 1))
     return int(np.searchsorted(filled, room, "right"))

@@ -120,7 +120,7 @@ class Plan:
 
     @property
     def varying(self) -> set[str]:
-        """Fields that hold images whose size only the samples tell; a batch is a list unless all of its images have one size."""
+        """Fields with images whose size is known only from the samples; a batch is a list unless all its images have one size."""
         varying = varying_fields([node for segment in self.segments for node in segment.nodes] + list(self.stages))
         return {name for name in varying if self.specs is None or name not in self.specs or not self.specs[name].fixed}
 

@@ -33,7 +33,7 @@ def drawers(node: Node) -> list[Drawer]:
 
 
 def draws(node: Node) -> bool:
-    """Whether a node draws random numbers, as far as that is known before it runs: a function may use generators of its own."""
+    """Whether a node draws random numbers, if that is known before it runs: a function may use generators of its own."""
     if isinstance(node, Image):
         return any(isinstance(op, RandomOperation) for op in node.ops)
     return isinstance(node, (Map, MapFields)) and bool(node.rng)
@@ -42,8 +42,8 @@ def draws(node: Node) -> bool:
 def streams_of(nodes: Iterable[Node]) -> tuple[tuple[int, ...], ...]:
     """The random streams of each node of a pipeline, one for each of its drawers.
 
-    A stream is the hash of a kind and of how many of that kind came before, or of a kind and a name: what is put into a pipeline
-    changes the numbers of nothing that was there before, but for later ones of its own kind.
+    A stream is the hash of a kind and of how many of that kind came before, or of a kind and a name. So a node that is added to a
+    pipeline changes the numbers of later nodes of its own kind only.
     """
     seen: Counter[str] = Counter()
     taken: dict[int, tuple[str, object]] = {}

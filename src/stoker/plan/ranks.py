@@ -36,7 +36,7 @@ _LOCAL_SIZES = ("HOROVOD_LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MV2_COMM_WO
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """This process is `rank` of `world`; `where` names who says so, and is empty where nobody does."""
+    """This process is `rank` of `world`; `where` names the origin of these numbers, and is empty without one."""
 
     rank: int = 0
     world: int = 1
@@ -53,7 +53,7 @@ class Rank:
 
 @dataclass(frozen=True, slots=True)
 class LocalProcesses:
-    """How many processes of this run are on this machine; `bound`: each may already have been given cores of its own."""
+    """How many processes of this run are on this machine; `bound`: each may already be bound to its own cores."""
 
     count: int
     where: str
@@ -73,10 +73,10 @@ def rank_of(shard: Shard | None, carried: Rank | None = None) -> Rank:
 
 
 def find_rank(environ: Environ | None = None, carried: Rank | None = None) -> Rank:
-    """The rank of this process; `ALONE` where nothing says that there are others.
+    """The rank of this process; `ALONE` if nothing indicates that there are others.
 
-    `carried` is what the process that started this one had found; only a process group of this process is believed before it.
-    Raises `ConfigError` where the number of ranks is known, but not which of them this is.
+    `carried` is what the process that started this one had found; only a process group of this process takes precedence over it.
+    Raises `ConfigError` if the number of ranks is known, but not which of them this is.
     """
     environ = os.environ if environ is None else environ
     found = _process_group() or carried or _launched(environ) or _jax()

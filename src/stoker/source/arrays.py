@@ -66,7 +66,7 @@ class ArraysSource(Source):
     def locate(
         self, field: str, indices: Ints, wanted: Collection[str], out: Targets, scratch: Scratch, box: str | None = None
     ) -> Located:
-        """Images are rendered from where they stand."""
+        """Images are rendered from their place in memory."""
         images: ImageInput = scratch.keep((self, field), lambda: ImageInput(self._images[field]))
         boxes = None if box is None else self._arrays[box][indices]
         others = [name for name in wanted if name != field]

@@ -23,7 +23,7 @@ _NUMBERS.flags.writeable = False
 
 
 def numbers(count: int) -> Ints:
-    """0 to `count`, read-only. For every task: `np.arange` lets go of the GIL, and a worker may wait long to get it back."""
+    """0 to `count`, read-only. Cached, because `np.arange` releases the GIL, and a worker may wait long to get it back."""
     return _NUMBERS[:count] if count <= len(_NUMBERS) else np.arange(count, dtype=np.int64)
 
 
@@ -75,8 +75,8 @@ def array_spec(dtype: Any, *shape: int | None) -> FieldSpec:
 class BytesColumn:
     """Byte strings in one buffer: row i is ``data[starts[i] : starts[i] + lengths[i]]``.
 
-    `arena` is the worker's memory the buffer belongs to, valid until that worker's next task; `lasting()` gives one that stays.
-    `seeks` are the seek indices of its rows, where they are JPEGs that have some.
+    `arena` is the worker's memory that the buffer belongs to, valid until that worker's next task; `lasting()` returns one that
+    stays valid. `seeks` are the seek indices of its rows, if they are JPEGs that have some.
     """
 
     __slots__ = ("arena", "data", "lengths", "seeks", "starts")
@@ -127,7 +127,7 @@ class BytesColumn:
         return [whole[start:end] for start, end in zip(self.starts.tolist(), (self.starts + self.lengths).tolist())]
 
     def lasting(self) -> BytesColumn:
-        """A column that no later task overwrites: its buffer is taken from the worker, or, where that is mostly empty, copied."""
+        """A column that no later task overwrites: its buffer is taken from the worker or, if that is mostly empty, copied."""
         if self.arena is None:
             return self
         if 3 * self.nbytes >= self.data.size:
@@ -194,7 +194,7 @@ class Chunk:
         return error
 
     def fail(self, row: int, error: SampleError) -> None:
-        """Note that a row is bad; the first reason stands."""
+        """Mark a row as bad; the first reason counts."""
         if row not in self.failures:
             error.key = error.key or self.name(row)
             error.origin = error.origin or self.place(row)
@@ -205,7 +205,7 @@ class Chunk:
             self.failures[row] = error
 
     def take(self, rows: Ints) -> Chunk:
-        """A chunk of the given rows; failures of rows left out are left out with them."""
+        """A chunk of the given rows, with their failures."""
         failed = enumerate(rows.tolist()) if self.failures else ()
         return Chunk(
             {field: take_rows(column, rows) for field, column in self.columns.items()},
@@ -218,7 +218,7 @@ class Chunk:
         )
 
     def part(self, first: int, stop: int) -> Chunk:
-        """Rows `first` to `stop` for a task of their own, sharing memory."""
+        """Rows `first` to `stop` for a separate task, sharing memory."""
         names = self.names if stop - first == len(self) else self.names.take(np.arange(first, stop, dtype=np.int64))
         here = slice(first, stop)
         columns: dict[str, Column] = {

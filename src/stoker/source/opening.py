@@ -46,7 +46,7 @@ def open_tar(
     seek: bool = True,
     crew: Callable[[int], Each],
 ) -> TarSource | TarStream:
-    """The source of tar shards: read at random through their indexes, or in sequence where that cannot be."""
+    """The source of tar shards: random access through their indexes, or in sequence if that is not possible."""
     if index not in ("auto", "never"):
         raise ConfigError(f"tar(index={index!r}): choose 'auto' (read at random, through an index) or 'never' (in sequence)")
     several = isinstance(allow_pickle, Collection) and not isinstance(allow_pickle, str)
@@ -80,7 +80,7 @@ def open_tfrecord(
     seek: bool = True,
     crew: Callable[[int], Each],
 ) -> TfrecordSource | TfrecordStream:
-    """The source of TFRecord files: read at random through their indexes, or in sequence where some are compressed."""
+    """The source of TFRecord files: random access through their indexes, or in sequence if some are compressed."""
     if compression not in (None, *PACKINGS):
         raise ConfigError(f"tfrecord(compression={compression!r}): choose 'gzip' or 'zlib', or omit it to detect it")
     urls = expand(spec, "tfrecord", TFRECORD_ENDINGS)
@@ -98,9 +98,9 @@ def open_tfrecord(
 
 
 def tfrecord_packing(blob: Blob) -> str | None:
-    """What a TFRecord file is compressed with: by its name, and where that says nothing, by its first bytes.
+    """The compression of a TFRecord file: by its name or, if that is not conclusive, by its first bytes.
 
-    Those of a remote file are not fetched for this, because in a cache that may take the whole of it.
+    Those of a remote file are not fetched for this, because a cache might fetch the whole file.
     """
     if is_packed_tar(blob.name):
         raise CorruptShard(f"{blob.url}: {PACKED_TAR}", shard=blob.url, offset=0)

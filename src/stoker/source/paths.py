@@ -30,7 +30,7 @@ def joined(folder: bytes, path: bytes) -> bytes:
 
 
 def parent_name(path: bytes) -> bytes:
-    """The name of the folder a path says its file lies in; empty when it says none."""
+    """The name of the folder that contains the file of a path; empty if the path has none."""
     parts = [part for part in path.split(b"/") if part]
     return parts[-2] if len(parts) > 1 and parts[-2] not in (b".", b"..") else b""
 
@@ -46,7 +46,7 @@ def is_file(path: bytes) -> bool:
 
 
 def open_plain(path: bytes, flags: int = 0) -> int:
-    """A descriptor to read a plain file by; OSError where it is anything else, which is never waited for."""
+    """A descriptor to read a plain file; OSError if it is anything else, which is never waited for."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY | flags)
     except OSError as error:
@@ -73,7 +73,7 @@ def identity(path: bytes) -> tuple[int, int]:
 
 
 def stamp(path: bytes) -> bytes:
-    """Size and time of a file, which change with its contents; nothing where there is none."""
+    """Size and time of a file, which change with its contents; empty if there is no file."""
     try:
         about = os.stat(path)
     except OSError:

@@ -49,7 +49,7 @@ class Names(ABC):
 
 
 class SourceNames(Names):
-    """Samples of a source, by their indices. Sent elsewhere they leave the source behind, and are `bound` to the one there."""
+    """Samples of a source, by their indices. Sent elsewhere they leave the source out, and are `bound` to the one there."""
 
     __slots__ = ("_indices", "_source")
 
@@ -85,7 +85,7 @@ class SourceNames(Names):
 
 
 def join_names(parts: Sequence[tuple[Names, int]]) -> Names:
-    """Names of several chunks one after another: of each, those of so many rows."""
+    """Names of several chunks joined: of each, those of the given number of rows."""
     first = parts[0][0] if parts else None
     if isinstance(first, SourceNames) and (joined := first.joined(parts)) is not None:
         return joined
@@ -148,7 +148,7 @@ class RenamedNames(Names):
 
 
 def key_text(key: Any) -> str:
-    """What somebody gave as a key, as text that breaks no log. Text that prints stays as it is."""
+    """A user's key as text that is safe in logs. Printable text does not change."""
     if isinstance(key, str) and key.isprintable():
         return key
     if isinstance(key, bytes):

@@ -73,7 +73,7 @@ def kind_of(begin: bytes) -> str:
 
 
 def packing_by_content(begin: bytes) -> str | None:
-    """What data that begin so are compressed with: ``gzip``, ``zlib`` or ``zstd``; None: nothing, as far as that tells."""
+    """The compression of data with this beginning: ``gzip``, ``zlib`` or ``zstd``; None: none that can be recognised."""
     if kind_of(begin):
         return None  # the length of a record, or a name in a tar, may look like zlib
     return "gzip" if begin.startswith(GZIP) else "zstd" if begin.startswith(ZSTD) else "zlib" if _is_zlib(begin) else None
@@ -134,7 +134,7 @@ def is_packed_tar(name: str) -> bool:
 
 
 def first_bytes(path: bytes) -> bytes:
-    """The beginning of a local file; nothing where it cannot be read."""
+    """The beginning of a local file; empty if it cannot be read."""
     try:
         with open(path, "rb") as file:
             return file.read(BEGIN)

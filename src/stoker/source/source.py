@@ -23,7 +23,7 @@ Targets = Mapping[str, NDArray[Any]]
 
 @dataclass(frozen=True, slots=True)
 class ForesightSpan:
-    """How much a source wants to know of what comes: the next `count` samples, or with `whole` so many spread over the rest.
+    """How far ahead a source wants to know the order: the next `count` samples, or with `whole` that many spread over the rest.
 
     `shared`: workers in other processes find what is fetched, too.
     """
@@ -35,7 +35,7 @@ class ForesightSpan:
 
 @dataclass(frozen=True, slots=True)
 class Requests:
-    """What reading a sample asks of servers, on average: so many requests, and so many bytes. `how` says it in words."""
+    """The average cost of a sample for servers: a number of requests, and of bytes. `how` says it in words."""
 
     how: str
     count: float
@@ -68,13 +68,13 @@ class Source(ABC):
     def read(self, indices: Ints, wanted: Collection[str], out: Mapping[str, NDArray[Any]], scratch: Scratch) -> Rows:
         """Fetch the wanted fields of some samples.
 
-        A fixed field that is named in `out` should be written there (row i of it is sample indices[i]) and returned as that
-        very array, which saves a copy; a source may ignore this. A sample that cannot be read is reported in `Rows.errors`,
-        never raised, and never left out.
+        A fixed field that is named in `out` should be written there (row i of it is sample indices[i]) and returned as that same
+        array, which saves a copy; a source may ignore this. A sample that cannot be read is reported in `Rows.errors`, never
+        raised, and never omitted.
         """
 
     def why_not_located(self, field: str, box: str | None = None) -> str | None:
-        """Why `locate` cannot tell where the pictures of this field are, cropped to the boxes of another; None: it can."""
+        """Why `locate` cannot say where the pictures of this field are, cropped to the boxes of another; None: it can."""
         return "its samples are not stored where the kernel could read them"
 
     def locate(
@@ -82,7 +82,7 @@ class Source(ABC):
     ) -> Located | None:
         """Where the pictures of some samples are: instead of `read`, so that reading and decoding are one native call.
 
-        None: that is not known for these samples; read them.
+        None: unknown for these samples; read them.
         """
         raise AssertionError("a source that locates pictures says how")
 
@@ -96,7 +96,7 @@ class Source(ABC):
 
     @property
     def origins(self) -> int:
-        """How many places samples are stored in that may be slow or fast by themselves, as shards are; 0: there is no telling."""
+        """The number of places, such as shards, that may be slow or fast independently of each other; 0: unknown."""
         return 0
 
     def origins_of(self, indices: Ints) -> Ints:
@@ -108,9 +108,9 @@ class Source(ABC):
         raise AssertionError("a source that has origins names them")
 
     def ahead(self, limit: int, wanted: Collection[str], first: Callable[[int], Ints]) -> Source:
-        """The same samples for one loader, these fields of which are fetched ahead into at most `limit` bytes of memory.
+        """The same samples for one loader, with these fields fetched ahead into at most `limit` bytes of memory.
 
-        Itself, where that gains nothing; `first` gives the first samples of an epoch, as many as are asked for.
+        Returns itself if that would not help; `first` returns the first samples of an epoch, as many as requested.
         """
         return self
 
@@ -123,13 +123,14 @@ class Source(ABC):
         return None
 
     def foresee(self, indices: Ints, decoded: bool, lead: int = 0) -> None:
-        """Samples that will be read, in this order; a source with `foresight` may begin to fetch them.
+        """Samples that will be read, in this order; a source with `foresight` may start to fetch them.
 
-        `decoded`: there are image stages, which ask for seek indices. `lead`: workers may be at the first so many already.
+        `decoded`: there are image stages, which use seek indices. `lead`: workers may have reached the first `lead` of them
+        already.
         """
 
     def fetch_ahead(self, stop: threading.Event) -> None:
-        """Fetch what was foreseen until `stop` is set: the work of threads that run beside the workers."""
+        """Fetch what was foreseen until `stop` is set: the work of threads that run next to the workers."""
 
     def either(self, fields: tuple[str, ...]) -> tuple[Source, str]:
         """This source with a field that is for each sample the first of several it has, and that field's name."""
@@ -164,9 +165,9 @@ class Source(ABC):
 class Located:
     """Where the pictures of some samples are.
 
-    Whoever renders `inputs`, each to some rows of the chunk (None: to all, in order), calls `release` after that, and then
-    `finish` for the other columns: the same as `Source.read` gives, without the pictures. None there: something could not be
-    read, and `read` finds out what. `waited_s` went by until they were there.
+    The caller renders `inputs`, each to some rows of the chunk (None: to all, in order), then calls `release`, and then `finish`
+    for the other columns: the same as `Source.read` returns, without the pictures. If `finish` returns None, something could not
+    be read, and `read` finds out what. `waited_s` is how long it took until they were available.
     """
 
     inputs: Sequence[tuple[Input, Ints | None]]

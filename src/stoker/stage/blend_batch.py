@@ -38,7 +38,7 @@ def blend(
 ) -> dict[str, Any]:
     """The columns with images and labels mixed; `ours` are the ids of the columns that may be changed in place.
 
-    Rows from `real` on only pad: they keep their image, and are nobody's partner.
+    Rows from `real` are padding: they keep their image, and are not mixed into others.
     """
     node, image, label = step.node, step.column(step.node.image), step.column(step.node.label)
     images = _images(node, _there(columns, image))

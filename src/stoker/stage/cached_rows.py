@@ -103,7 +103,7 @@ class RowCache:
         self.store.write(places.indices[slots], values)
 
     def narrowed(self, chunk: Chunk) -> Chunk:
-        """The chunk without columns that nobody looks at later, as it will be when it is found."""
+        """The chunk without columns that later steps do not use, as it will be when it is found in the cache."""
         if self._columns is not None and self._columns != chunk.columns.keys() and len(chunk):
             chunk.columns = {name: column for name, column in chunk.columns.items() if name in self._columns}
         return chunk

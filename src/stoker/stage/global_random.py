@@ -42,7 +42,7 @@ class Generator(ABC):
         """Something that changes when it is drawn from; None while it does not exist."""
 
     def moved(self, before: Any) -> bool:
-        """Whether it was drawn from since it looked like `before`."""
+        """Whether it was drawn from since its state was `before`."""
         return bool(before != self.look())
 
     @abstractmethod
@@ -197,7 +197,7 @@ class Watch:
 
 
 class WatchedTurn(Turn):
-    """A turn beside others; with `watches`, it is noted whether anybody draws meanwhile."""
+    """A turn in parallel with others; with `watches`, it notes whether a generator is drawn from in that time."""
 
     __slots__ = ("_watch", "_watches")
 
@@ -228,10 +228,10 @@ class WatchedTurn(Turn):
 
 
 class SeededTurn(Turn):
-    """A turn alone, for a function that draws from the generators `which`; the others are watched.
+    """An exclusive turn, for a function that draws from the generators `which`; the others are watched.
 
-    In the end, and while it pauses, the generators are as they were: they are the program's. In a process of ours nobody minds.
-    With `tries`, it is noted which of its own generators the function does draw from.
+    At the end, and while it pauses, the generators are restored, because they are the program's; worker processes need no
+    restoring. With `tries`, it notes which of its own generators the function does draw from.
     """
 
     __slots__ = ("_bits", "_others", "_own", "_paused", "_saved", "_tries", "_which", "more")
@@ -295,7 +295,7 @@ class SeededTurn(Turn):
         TURNS.end(self)
 
     def go_on(self, states: list[Any]) -> None:
-        """Go on with sequences that were left at these states."""
+        """Continue sequences from these states."""
         if self.lasts:
             self._restore(states)
 

@@ -44,7 +44,7 @@ _DAMAGE = (Status.TRUNCATED, Status.CORRUPT)
 
 
 class DeviceRows(Protocol):
-    """Whoever decodes pictures of a task on a device, at their places there: `scratch.device`, set for each task."""
+    """Decodes pictures of a task on a device, at their places there: `scratch.device`, set for each task."""
 
     #: where in the host's memory the task's pictures would go
     host: NDArray[Any]
@@ -57,7 +57,7 @@ class DeviceRows(Protocol):
 
 
 class ImageStage(Stage):
-    """Decode, crop, resize, flip, lay out and normalise, written straight into the batch where it can be."""
+    """Decode, crop, resize, flip, lay out and normalise, written directly into the batch if possible."""
 
     def __init__(self, step: Step[Image], seed: int) -> None:
         node, given = step.node, step.given(step.node.field)
@@ -93,7 +93,7 @@ class ImageStage(Stage):
     ) -> tuple[Rows, Renderer] | None:
         """Read and render in one native call: the same pictures in the same memory as `run` would.
 
-        None where that cannot be done for these samples, and they have to be read first.
+        None if that is not possible for these samples, and they must be read first.
         """
         located = source.locate(self.field, places.indices, wanted, out, scratch, self._box)
         if located is None:
@@ -361,7 +361,7 @@ def _holds_pixels(column: Column) -> TypeGuard[NDArray[np.uint8]]:
 
 
 def encoded(column: Column) -> Column:
-    """A column of encoded images as one buffer; anything else as it is."""
+    """A column of encoded images as one buffer; anything else unchanged."""
     if isinstance(column, BytesColumn):
         return column
     if len(column) and all(value is None or is_encoded(value) for value in column):
@@ -403,13 +403,13 @@ def _count_damage(chunk: Chunk, row: int, scratch: Scratch) -> None:
 
 
 def decode_pixels(column: Column, row: int, program: native.Program, scratch: Scratch) -> NDArray[np.uint8]:
-    """The pixels (height, width, channels) of one row: decoded, or as they are."""
+    """The pixels (height, width, channels) of one row: decoded, or as stored."""
     value = column[row]
     return decode_bytes(value, program, scratch) if is_encoded(value) else as_pixels(value, program.channels)
 
 
 def decode_bytes(value: Any, program: native.Program, scratch: Scratch) -> NDArray[np.uint8]:
-    """A whole image, by the kernel where it can, by Pillow where it cannot."""
+    """A whole image, decoded by the kernel if it can, else by Pillow."""
     if not is_encoded(value):
         raise UnsupportedImage(f"{a_type(value)} is not an encoded image; decode() takes bytes")
     data = _view(value)
@@ -475,7 +475,7 @@ def _raise(row: Any) -> None:
 
 
 def place_error(error: SampleError | MemoryError, chunk: Chunk, row: int, where: int = -1, length: int = -1) -> SampleError:
-    """The same error with file, place and remedy in its message; want of memory as an error of the image."""
+    """The same error with file, place and remedy in its message; running out of memory becomes an error of the image."""
     if isinstance(error, MemoryError):
         cause, error = error, ImageTooLarge("there is not enough memory for its pixels")
         error.__cause__ = cause

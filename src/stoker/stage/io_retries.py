@@ -83,7 +83,7 @@ class IoRetries:
     times: int
 
     def patient(self, act: Callable[[int], Any], scratch: Scratch) -> Callable[[int], Any]:
-        """A function over the rows of a chunk, which tries again where it may help. The whole call is done again."""
+        """A function over the rows of a chunk that retries if that may help. The whole call is repeated."""
         tries = _Tries(self.times, scratch)
 
         def call(row: int) -> Any:

@@ -18,7 +18,7 @@ _lock = threading.Lock()
 
 
 def introduce() -> None:
-    """Tell the frameworks that are imported by now that what functions get is as good as a dict; cheap when they know."""
+    """Register the dicts that functions get with all frameworks imported so far; cheap if they are registered already."""
     for name in _MODULES:
         if name in sys.modules and name not in _known:
             with _lock:

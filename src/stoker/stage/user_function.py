@@ -96,7 +96,7 @@ class UserFunction:
         return self.run(body, 1, 1, epoch, again)[0]
 
     def run(self, body: Body, rows: int, first: int, epoch: int, again: bool) -> list[Any]:
-        """Run so many rows; if the function is new, those up to `first` show how the others are run."""
+        """Run the rows; if the function is new, those up to `first` determine how the others are run."""
         results: list[Any] = []
         while len(results) < rows:
             new = self._new

@@ -223,9 +223,9 @@ def publish(path: bytes, *parts: bytes, mode: int | None = None) -> None:
 
 
 def write_error(error: OSError, told: str, folder: bytes | None, written: int, more: int) -> WriteError:
-    """What an OSError means for somebody who writes `told`: after so many bytes, with (at least) so many to go.
+    """The error for an OSError while writing `told`: after some bytes, with (at least) some left.
 
-    `folder` None: it goes down a pipe, from which nothing can be taken back, and whose disk, if it ends on one, is not known.
+    `folder` None: it goes into a pipe, from which nothing can be taken back, and whose disk, if it ends on one, is unknown.
     """
     if error.errno == errno.ENOSPC:
         remedy = f"the disk is full{_free(folder)}; make room, or write elsewhere"
@@ -272,7 +272,7 @@ def sweep(folder: bytes, now_ns: int) -> int:
 
 
 def sync_folder(folder: bytes) -> None:
-    """Bring the names in a folder to the disk, where the file system can."""
+    """Flush the names in a folder to the disk, if the file system can."""
     try:
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:

@@ -46,7 +46,7 @@ class _Profile:
 
 
 def settings() -> dict[str, str]:
-    """What obstore is to be told beside the environment. Raises RemoteFault, which quotes nothing of a file."""
+    """Settings that obstore needs in addition to the environment. Raises RemoteFault, which quotes nothing of a file."""
     name = os.environ.get("AWS_PROFILE") or os.environ.get("AWS_DEFAULT_PROFILE")
     secrets, config = _files()
     own = _is_set(_CREDENTIALS)
@@ -72,12 +72,12 @@ def settings() -> dict[str, str]:
 
 
 def seen() -> Seen:
-    """The files as they are now."""
+    """The present state of the files."""
     return tuple((path, _stamp(path)) for path in _files())
 
 
 def check_address(name: str, value: str) -> None:
-    """Raise where the address of a server is not a URL: obstore would panic, and print its stack."""
+    """Raise if the address of a server is not a URL: obstore would panic, and print its stack."""
     if not _HTTP.match(value):
         remedy = "write http:// or https:// before the host, as in http://127.0.0.1:9000"
         raise RemoteFault(f"{name} is not a URL", again=False, remedy=remedy)

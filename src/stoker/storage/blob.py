@@ -11,7 +11,7 @@ from ..errors import ReadError
 
 @dataclass(frozen=True, slots=True)
 class Stat:
-    """How long a file is, and what tells its content from any other it had or will have.
+    """The length of a file, and what identifies its content among past and future ones.
 
     `version` is the ETag (or Last-Modified) of a remote file, the modification time in nanoseconds of a local one.
     """
@@ -53,7 +53,7 @@ class Blob(ABC):
 
     @abstractmethod
     def sibling(self, suffix: str) -> Blob:
-        """The file beside it whose name is this one's and `suffix`; never cached."""
+        """The file next to it whose name is this one's and `suffix`; never cached."""
 
     def hold(self) -> int:
         """A descriptor of a local file with these very bytes at these very offsets, open until `release`; -1: there is none."""
@@ -63,4 +63,4 @@ class Blob(ABC):
         """Give back what `hold` gave."""
 
     def close(self) -> None:
-        """Let go of connections and descriptors; it may be used again."""
+        """Close connections and descriptors; it may be used again."""

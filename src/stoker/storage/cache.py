@@ -131,9 +131,10 @@ class Cache:
             self._work.notify_all()
 
     def next_fetch(self) -> Callable[[], None] | None:
-        """The next thing to fetch, as a call that fetches it and raises no error of ours; None: there is nothing to do now.
+        """The next thing to fetch, as a call that fetches it and raises none of our errors; None: there is nothing to do now.
 
-        Any number of threads may ask; whoever gets a call must make it. What is fetched ahead displaces nothing needed sooner.
+        Any number of threads may ask; a thread that gets a call must make it. What is fetched ahead displaces nothing needed
+        sooner.
         """
         with self._work:
             entry = self._choose()
@@ -167,7 +168,7 @@ class Cache:
             return replace(self._counts, evicted=self._folder.evicted)
 
     def close(self) -> None:
-        """Close files that nobody reads; it may be used again."""
+        """Close unused files; it may be used again."""
         self._files.close()
 
     def __repr__(self) -> str:

@@ -30,7 +30,7 @@ class CacheEntry:
 
 
 class CachedBlob(Blob):
-    """A file read through a cache. Index files beside it, and a file whose server tells no version, are not cached."""
+    """A file read through a cache. Index files next to it, and a file whose server reports no version, are not cached."""
 
     gap = 1 << 14
 
@@ -47,7 +47,7 @@ class CachedBlob(Blob):
         return self._inner.stat()
 
     def entries(self, offset: int = 0, length: int | None = None) -> Sequence[CacheEntry]:
-        """The entries in which some bytes lie (all, unless told which), in order: what `Cache.foresee` takes."""
+        """The entries that contain some bytes (by default all), in order: what `Cache.foresee` takes."""
         entries = self._all_entries()
         if length is None:
             length = self.stat().size - offset
@@ -134,7 +134,7 @@ class CachedBlob(Blob):
 
 
 def pieces(entry: CacheEntry) -> Iterator[memoryview | bytes]:
-    """An entry's bytes from where they come from. A whole file is one request, a block one for each `_REQUEST_BYTES`."""
+    """An entry's bytes from their origin. A whole file is one request, a block one for each `_REQUEST_BYTES`."""
     if not entry.start and entry.length == entry.blob.stat().size:
         try:
             yield from entry.blob.stream()

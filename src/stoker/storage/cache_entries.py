@@ -16,10 +16,10 @@ class CacheEntries:
         self._pinned: dict[int, EntryFile] = {}
 
     def pin(self, name: str, path: Path, digest: bytes, spare: bool = False) -> EntryFile | None:
-        """The file of an entry, open until `unpin`; None: it is not there. Raises OSError, and DamagedError.
+        """The file of an entry, open until `unpin`; None: it does not exist. Raises OSError, and DamagedError.
 
-        With `spare` the caller can do without it, and may have others pinned: where there are enough of them it is None, and
-        nobody waits for a descriptor.
+        With `spare` the caller can do without it, and may have others pinned: if too many are in use it returns None, instead of
+        waiting for a descriptor.
         """
         for _ in range(2):  # a second time for one that has taken the place of what is known
             file = self._files.get(name) or self._files.setdefault(name, EntryFile(path, digest))
@@ -57,7 +57,7 @@ class CacheEntries:
         files.drop(file)
 
     def drop_stale(self) -> None:
-        """Close what was deleted meanwhile: the disk space is free only then."""
+        """Close files that were deleted in the meantime: only then is their disk space free."""
         for name, file in list(self._files.items()):
             if files.has(file) and file.is_replaced():
                 self.drop(name, file)

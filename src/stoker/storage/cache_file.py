@@ -97,7 +97,7 @@ class EntryWriter:
 
 
 class EntryFile(PooledFile):
-    """An entry of the cache; many threads may read at once, while they have it pinned. Reading goes on when it is deleted."""
+    """An entry of the cache; many threads may read it while they have it pinned. Reading continues when it is deleted."""
 
     def __init__(self, path: Path, digest: bytes) -> None:
         super().__init__()
@@ -153,7 +153,7 @@ class EntryFile(PooledFile):
                 self._check_piece(piece)
 
     def check_more(self, most: int) -> bool:
-        """Check up to `most` pieces that nobody touched yet; returns whether all are checked now."""
+        """Check up to `most` pieces that were not checked yet; returns whether all are checked now."""
         while self._next_unchecked < len(self._checked):
             if not self._checked[self._next_unchecked]:
                 if not most:

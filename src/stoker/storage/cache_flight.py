@@ -56,7 +56,7 @@ class Flight:
             self._moved.notify_all()
 
     def seal(self) -> None:
-        """Let no one begin to read any more, and wait for those who do: they copy bytes that are there, and soon end."""
+        """Allow no new readers, and wait for present ones: they copy bytes that are there, and end soon."""
         with self._moved:
             self._ready = -1
             while self._readers:

@@ -85,7 +85,7 @@ class Folder:
     """The files of a cache. All methods raise OSError when the folder cannot be used."""
 
     def __init__(self, folder: Path, limit: int, evicted: Callable[[], None]) -> None:
-        """`evicted` is called after entries were deleted: the disk has their space only when nobody has them open."""
+        """`evicted` is called after entries were deleted: their disk space is free only when no process has them open."""
         # A folder of our own within the one named: that one may be somebody's home. One for each user, who alone can enter it.
         self.path = folder / f"stoker-cache-{os.geteuid()}"
         self._parent, self._limit, self._after_eviction = folder, limit, evicted
@@ -124,7 +124,7 @@ class Folder:
         return claim
 
     def allocate(self, claim: Claim, order: Order) -> None:
-        """Take the disk space of a claim; where the disk is full before the limit is reached, other entries make room."""
+        """Take the disk space of a claim; if the disk is full before the limit is reached, other entries are removed."""
         for last in (False, False, True):
             try:
                 os.posix_fallocate(claim.fd, 0, claim.size)

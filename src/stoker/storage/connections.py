@@ -56,9 +56,9 @@ class Connection:
 
 
 class Connections:
-    """Idle connections to one origin. It lives as long as a file of that origin holds it, and closes them when it goes.
+    """Idle connections to one origin. It lives as long as a file of that origin references it, and closes them then.
 
-    A connection belongs to whoever took it, until it is given back or closed. `sender` is the reach of the servers that
+    A connection belongs to the caller that took it, until it is given back or closed. `sender` is the reach of the servers that
     redirected us here: no connection leads further inwards.
     """
 
@@ -114,7 +114,7 @@ class Connections:
         connection.close()
 
     def forget_idle(self) -> int:
-        """Close all that are idle, and say how many. Where one of them turned out to be dead, the others are likely to be."""
+        """Close all idle ones, and return how many. If one of them turned out to be dead, the others are likely to be."""
         with self._lock:
             idle, self._idle[:] = self._idle[:], []
         count = len(idle)
@@ -132,7 +132,7 @@ _pools_lock = threading.Lock()
 
 
 def pool_of(origin: Origin, proxy: Proxy | None) -> Connections:
-    """The pool of an origin, the same for all who ask while anyone holds it."""
+    """The pool of an origin, the same for all callers while it is referenced."""
     with _pools_lock:
         pool = _pools.get((origin, proxy))
         if pool is None:

@@ -34,10 +34,10 @@ class FetchedSpans:
 
 
 def fetch(blobs: Sequence[Blob], which: Ints, offsets: Ints, lengths: Ints, arena: Arena, each: Each = map) -> FetchedSpans:
-    """Read span i, ``lengths[i]`` bytes at ``offsets[i]`` of ``blobs[which[i]]``, for all i; `each` asks for many at once.
+    """Read span i, ``lengths[i]`` bytes at ``offsets[i]`` of ``blobs[which[i]]``, for all i; `each` requests many at once.
 
-    What could not be read is told span by span, the same however spans were joined. But a file whose server was given up, without
-    a byte from it, is not asked for again: all that is left of it gets that error.
+    Failures are reported span by span, regardless of how spans were joined. But a file whose server was given up, without a byte
+    from it, is not requested again: all its remaining spans get that error.
     """
     order = np.lexsort((offsets, which))
     which, offsets, lengths = which[order], offsets[order], lengths[order]

@@ -17,7 +17,7 @@ _T = TypeVar("_T", bound=Named)
 class Foresight(Generic[_T]):
     """Things in the order they will be needed; a thing may be needed more than once. For one thread at a time.
 
-    `ahead` is where whoever fetches ahead goes on.
+    `ahead` is where fetching ahead continues.
     """
 
     def __init__(self, things: Iterable[_T] = ()) -> None:

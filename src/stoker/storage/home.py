@@ -16,5 +16,5 @@ def cache_home() -> Path:
 
 
 def index_home(url: str) -> Path:
-    """Where the index of a shard is kept whose own folder cannot be written to."""
+    """Where the index of a shard is stored if the shard's folder cannot be written to."""
     return cache_home() / "index" / f"{hashlib.sha256(url.encode('utf-8', 'surrogateescape')).hexdigest()[:40]}.stk"

@@ -327,7 +327,7 @@ class _Answer(Body):
         self.reach = connection.reach
 
     def named(self, fault: RemoteFault) -> RemoteFault:
-        """The fault, with who gave this answer."""
+        """The fault, with the server that gave this answer."""
         fault.via = self.via
         return fault
 
@@ -349,7 +349,7 @@ class _Answer(Body):
         return count
 
     def close(self) -> None:
-        """Let go of the answer, without waiting. Its connection is kept where the next byte would be the next answer's."""
+        """Drop the answer, without waiting. Its connection is kept if the next byte would be that of the next answer."""
         reply, self._reply = self._reply, None
         if reply is None:
             return

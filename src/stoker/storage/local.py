@@ -89,7 +89,7 @@ class LocalBlob(Blob, PooledFile):
         return LocalBlob(self.path + suffix.encode())
 
     def pin(self) -> int:
-        """A descriptor, open until `release`; raises where there is none."""
+        """A descriptor, open until `release`; raises if there is none."""
         return files.pin(self)
 
     def hold(self) -> int:

@@ -74,7 +74,7 @@ _MEANINGS = (
 
 
 class ObjectRemote(Remote):
-    """An object at ``s3://bucket/key``, ``gs://bucket/key`` or ``az://container/key``. The key is taken as it is written.
+    """An object at ``s3://bucket/key``, ``gs://bucket/key`` or ``az://container/key``. The key is used literally.
 
     Objects that share `once` share their warnings.
     """
@@ -109,7 +109,7 @@ class ObjectRemote(Remote):
         return _stat_of(_answer_of(lambda: opened.api.head(opened.store, self._key)))
 
     def get(self, start: int, stop: int, stat: Stat, patience: Patience, limit_s: float) -> Body:
-        """By a signed URL; where that is refused, or has never worked in this store, as obstore does it."""
+        """By a signed URL; if that is refused, or has never worked in this store, by obstore."""
         opened = self._opened(patience)
         signed = self._signed_by(opened) if stat.version.startswith('"') else None
         if signed is None:

@@ -65,10 +65,10 @@ class _Descriptor:
 
 
 class OpenFiles:
-    """Open descriptors, at most so many; those in use are never closed.
+    """Open descriptors, limited in number; those in use are never closed.
 
-    Who may do without one gets none where all are in use; who may not gets one more, and waits where the process has no more:
-    whoever waits here has no pin, so that others go on.
+    A caller that can do without a descriptor gets none if all are in use. A caller that cannot gets one more, and waits if the
+    process has no more: it has no pin while it waits, so that others make progress.
     """
 
     def __init__(self, most: int) -> None:
@@ -132,21 +132,24 @@ class OpenFiles:
         return file.number in self._open
 
     def drop(self, file: PooledFile) -> None:
-        """Close it, when nobody uses it any more."""
+        """Close it, when it is no longer used."""
         with self._lock:
             self._drop(file.number)
 
     def forget(self, number: int) -> None:
-        """Close what a file left behind that is gone.
+        """Close descriptors of a file object that is gone.
 
-        The collector calls this at any moment, also in a thread that holds the lock. So nobody waits here: what cannot be closed
-        now is closed by the next who opens a file.
+        The collector calls this at any moment, also in a thread that holds the lock. So it never waits: what cannot be closed now
+        is closed by the next caller that opens a file.
         """
         self._forgotten.append(number)
         self._sweep_if_free()
 
     def patiently(self, work: Callable[[], Result], wait_s: float) -> Result:
-        """Do what opens a file. Where the process has no descriptors left, close idle ones of ours, and wait until others do."""
+        """Run a function that opens a file.
+
+        If the process has no descriptors left, close idle ones of ours, and wait until others do.
+        """
         deadline = time.monotonic() + wait_s
         while True:
             try:

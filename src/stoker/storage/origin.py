@@ -28,12 +28,12 @@ class Origin(NamedTuple):
 
 
 def bracketed(host: str) -> str:
-    """A host as it is written in a URL."""
+    """A host as written in a URL."""
     return f"[{host}]" if ":" in host else host
 
 
 def basic_login(name: str | None, password: str | None) -> str | None:
-    """Name and password of a URL as the value of a header; None where there is no name."""
+    """Name and password of a URL as the value of a header; None if there is no name."""
     if name is None:
         return None
     pair = b":".join(unquote_to_bytes(part.encode("utf-8", "surrogateescape")) for part in (name, password or ""))

@@ -64,7 +64,7 @@ def named_type(dtype: np.dtype[Any]) -> bool:
 
 
 def read_value(tree: Any, take: Take) -> Any:
-    """The value of a tree; arrays have memory of their own."""
+    """The value of a tree; arrays get their own memory."""
     if type(tree) in _PLAIN:
         return tree
     kind, *about = tree
@@ -86,7 +86,7 @@ def read_value(tree: Any, take: Take) -> Any:
 
 
 def check_characters(array: NDArray[Any]) -> None:
-    """Raise ValueError where texts have characters that do not exist: Python ends with a SystemError where one is looked at."""
+    """Raise ValueError if texts contain characters that do not exist: Python ends with a SystemError when it reads one."""
     if array.dtype.kind == "U" and array.size and int(array.reshape(-1).view(f"{array.dtype.str[0]}u4").max()) > sys.maxunicode:
         raise ValueError("a text has a character that does not exist")
 

@@ -21,7 +21,7 @@ _KINDS = ("https", "socks", "socks4", "socks4a", "socks5", "socks5h")
 
 @dataclass(frozen=True, slots=True)
 class Proxy:
-    """Who asks for us."""
+    """A proxy that requests go through."""
 
     origin: Origin
     #: name and password, as a header's value

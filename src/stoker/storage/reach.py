@@ -33,7 +33,7 @@ _LOCAL_NAMES = ("localhost", "localhost.localdomain", "ip6-localhost", "ip6-loop
 
 
 def reach_of(address: str) -> str:
-    """'public', 'private', 'link-local' or 'loopback'; an address that stands for another one is as that one is.
+    """'public', 'private', 'link-local' or 'loopback'; an address that maps to another one counts as that one.
 
     >>> reach_of("192.168.1.7"), reach_of("64:ff9b::127.0.0.1"), reach_of("2606:4700::1")
     ('private', 'loopback', 'public')

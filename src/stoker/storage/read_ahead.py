@@ -121,19 +121,19 @@ class ReadAhead:
     # ---- what the source calls ---------------------------------------------------------------------------------------------
 
     def cost(self, files: Ints, starts: Ints, stops: Ints) -> tuple[int, int]:
-        """How many blocks these spans lie in, and their bytes."""
+        """How many blocks contain these spans, and their bytes."""
         blocks = np.unique(self._keys(files, starts, stops)[0])
         sizes = {int(file): self._blobs[file].stat().size for file in np.unique(files)}
         return len(blocks), sum(min(self.block, sizes[int(key) >> _BITS] - self._start(int(key))) for key in blocks)
 
     def holds(self, files: Ints, starts: Ints, stops: Ints) -> bool:
-        """Whether all blocks that these spans lie in fit at once."""
+        """Whether all blocks that contain these spans fit at once."""
         return len(files) > 0 and self.cost(files, starts, stops)[0] * self.block <= self._limit
 
     def foresee(self, files: Ints, starts: Ints, stops: Ints, lead: int = 0) -> None:
-        """Spans of files that will be read, in this order; the first `lead` of them soon. What was said before is forgotten.
+        """Spans of files that will be read, in this order; the first `lead` of them soon. Earlier announcements are dropped.
 
-        After none are foreseen, threads that were told to stop do so at once.
+        If none are foreseen, threads that were asked to stop do so at once.
         """
         keys, spans = self._keys(files, starts, stops)
         blocks, at = np.unique(keys, return_index=True)

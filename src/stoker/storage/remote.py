@@ -13,7 +13,7 @@ from .traffic import Traffic
 
 
 class RemoteBlob(Blob):
-    """One remote file. Any number of threads may read it; each read is a request of its own."""
+    """One remote file. Any number of threads may read it; each read is a separate request."""
 
     def __init__(self, remote: Remote, patience: Patience | None = None, clock: Clock | None = None) -> None:
         self._remote = remote
@@ -83,7 +83,7 @@ class RemoteBlob(Blob):
         return RemoteBlob(self._remote.sibling(suffix), self._patience, self._clock)
 
     def close(self) -> None:
-        """Let go of idle connections and end the reads that are under way; it may be used again."""
+        """Close idle connections and end running reads; it may be used again."""
         closing, self._closing = self._closing, threading.Event()
         closing.set()
         self._remote.close()

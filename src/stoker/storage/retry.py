@@ -121,7 +121,7 @@ class RemoteFault(Exception):
 
 
 def refused(status: int, *, after_s: float | None = None) -> RemoteFault:
-    """The fault that a status tells: 408, 429 and 5xx may pass, all else will not."""
+    """The fault for a status: 408, 429 and 5xx may be temporary, all others are not."""
     again = status in (408, 429) or status >= 500
     return RemoteFault(f"HTTP {status} {phrase_of(status)}", status=status, again=again, changed=status == 412, after_s=after_s)
 
@@ -169,9 +169,9 @@ class Remote(ABC):
 
     @abstractmethod
     def get(self, start: int, stop: int, stat: Stat, patience: Patience, limit_s: float) -> Body:
-        """Ask for bytes `start` up to `stop` of the file that `stat` tells of; the answer may begin earlier.
+        """Request bytes `start` up to `stop` of the file that `stat` describes; the answer may begin earlier.
 
-        The answer is there within `limit_s`, its bytes perhaps not yet. Raises RemoteFault.
+        The answer arrives within `limit_s`, its bytes perhaps later. Raises RemoteFault.
         """
 
     @abstractmethod
@@ -200,7 +200,7 @@ class Attempts:
         self._reason: RemoteFault | None = None
 
     def moved(self, count: int) -> None:
-        """So many bytes came; enough of them restore patience."""
+        """Note the progress of some bytes; enough of them restore patience."""
         self._fresh_bytes += count
         if self._fresh_bytes >= self._patience.progress_bytes:
             self.begin()
@@ -215,7 +215,7 @@ class Attempts:
         return self._limit_s
 
     def check(self) -> None:
-        """Raise when nobody wants what is read any more."""
+        """Raise if what is read is no longer wanted."""
         if self._stop.is_set():
             raise RemoteError(f"{self._remote.url}: closed while it was read", url=self._remote.url)
 
@@ -290,7 +290,7 @@ def ask(remote: Remote, question: Callable[[float], _T], patience: Patience, clo
 class RangeReader:
     """Bytes from `start` up to `stop`, each exactly once, over as many answers as it takes. For one thread.
 
-    Invariant: what was handed over lies before `at`, and the next answer is asked from `at` on.
+    Invariant: everything handed over is before `at`, and the next answer is requested from `at`.
     """
 
     def __init__(

@@ -20,7 +20,7 @@ def shuffled(
 ) -> Iterator[TarSample]:
     """Each sample waits in a buffer of up to `most` samples and `nbytes` bytes; which one goes next depends on the seed alone.
 
-    `tell` hears, once, when it is the bytes that keep the buffer small.
+    `tell` is called, once, if the limit on bytes keeps the buffer small.
     """
     buffer: list[TarSample] = []
     key, drawn, held, complained = key_of(seed, 0x5075), 0, 0, False

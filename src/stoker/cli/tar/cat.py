@@ -20,7 +20,7 @@ Count = Annotated[int | None, amount("Stop after N samples.", "-n", "-c", "--cou
 
 
 def complain(text: str) -> None:
-    """Tell something beside the result."""
+    """Print a message next to the result."""
     typer.echo(f"note: {text}", err=True)
 
 

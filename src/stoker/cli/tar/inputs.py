@@ -30,7 +30,7 @@ Shards = Annotated[
 
 
 def shard_names(inputs: Sequence[str] | None) -> list[str]:
-    """The shards that the words of a command line stand for."""
+    """The shards that the arguments of a command line refer to."""
     names = expand(list(inputs), "tar", TAR_ENDINGS) if inputs else ["-"]
     if names.count("-") > 1:
         raise ConfigError("standard input (-) appears twice, but can only be read once")
@@ -74,7 +74,7 @@ def plain_file(name: str) -> Blob | None:
 
 
 def same_file(name: str, about: os.stat_result) -> bool:
-    """Whether a shard is the very file that `about` tells of."""
+    """Whether a shard is the same file as described by `about`."""
     if is_remote(name):
         return False
     own = os.fstat(sys.stdin.fileno()) if name == "-" else _about(name)

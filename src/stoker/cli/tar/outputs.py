@@ -26,7 +26,7 @@ Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace FILE if it
 
 
 class Archive:
-    """Takes samples, in the order in which they shall lie."""
+    """Takes samples, in the order in which they are stored."""
 
     def __init__(self, writer: TarWriter) -> None:
         self._writer = writer
@@ -55,7 +55,7 @@ def archive(output: str, overwrite: bool, inputs: Sequence[str] = ()) -> Iterato
 
 
 def encode(sample: TarSample, number: int) -> Encoded:
-    """What a sample is written as. One that no reader would read as it is raises RecordError."""
+    """The stored form of a sample. Raises RecordError if no reader would read it back unchanged."""
     fields: dict[str, Any] = {}
     for name, data in sample.fields.items():
         if name.startswith("__") and name.endswith("__"):  # writers take these for notes about the sample
@@ -70,7 +70,7 @@ def encode(sample: TarSample, number: int) -> Encoded:
 
 
 def check_output(output: str, overwrite: bool, inputs: Sequence[str]) -> None:
-    """Find out before the work what stands against writing there."""
+    """Find out before the work starts whether the output can be written."""
     if output == "-":
         if sys.stdout.isatty():
             raise ConfigError(

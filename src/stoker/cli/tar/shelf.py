@@ -25,7 +25,7 @@ _COPY = -1
 
 
 class TarExtent(NamedTuple):
-    """Where a sample lies: its first header, and the bytes up to the next sample's."""
+    """Where a sample is stored: the place of its first header, and the bytes up to the next sample."""
 
     file: int
     start: int
@@ -33,9 +33,9 @@ class TarExtent(NamedTuple):
 
 
 class Shelf:
-    """Shards whose samples can be read again: plain files as they are, the rest copied to a file that has no name.
+    """Shards whose samples can be read again: plain files directly, the rest copied to a file without a name.
 
-    A file without a name is gone with the process, however it ends.
+    A file without a name disappears with the process, however it ends.
     """
 
     def __init__(self) -> None:

@@ -341,7 +341,7 @@ def convert_stream(
 
 
 def shape_sample(kept: Sequence[FieldChoice], values: Mapping[str, Any], options: Options) -> dict[str, Any]:
-    """The fields of a sample as they are written; those it has not are left out."""
+    """The fields of a sample as they are written; missing ones are omitted."""
     made: dict[str, Any] = {}
     for field in kept:
         value = values[field.source]

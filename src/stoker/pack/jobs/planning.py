@@ -33,9 +33,9 @@ _NAMES = 4096
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a conversion does, beside where it reads and writes. Equal options give equal shards.
+    """The options of a conversion, besides where it reads and writes. Equal options give equal shards.
 
-    `max_bytes` and `max_samples` limit a shard; None: they do not. `seed` is the shuffle's; None: the source's order. `fields` is
+    `max_bytes` and `max_samples` limit a shard; None: no limit. `seed` is the shuffle's; None: the source's order. `fields` is
     what a user wrote (see `choose_fields`), `by_content` names each picture by its own format, `keys` puts keys into TFRecords.
     `seek` puts seek indices of the JPEGs into the shards' indexes; the shards are the same with and without.
     """
@@ -58,7 +58,7 @@ class Options:
 
 
 def unheard(samples: int, nbytes: int) -> None:
-    """Nobody asked how far it is."""
+    """A progress callback that does nothing."""
 
 
 def split(sizes: Ints, most: int | None, count: int | None) -> Ints:
@@ -96,7 +96,7 @@ def shuffled(count: int, seed: int) -> Ints:
 
 
 def stored_sizes(source: Source, each: Each = map) -> tuple[Ints, str]:
-    """Bytes each sample takes where it is stored, and a text that changes when a file does; nothing of them is read."""
+    """The stored size of each sample in bytes, and a text that changes when a file does; no contents are read."""
     if isinstance(source, LabelledFiles):
         blocks = [range(at, min(at + _NAMES, len(source))) for at in range(0, len(source), _NAMES)]
         told = np.concatenate(list(each(lambda block: _asked(source, block), blocks)))

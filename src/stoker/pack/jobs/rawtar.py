@@ -20,5 +20,5 @@ def raw_tar(blobs: Sequence[Blob], indexes: Sequence[ShardIndex]) -> TarSource:
 
 
 def is_absent(value: Any) -> bool:
-    """Whether a value of `raw_tar` stands for a field that the sample has not."""
+    """Whether a value of `raw_tar` marks a field that the sample does not have."""
     return value is _ABSENT

@@ -38,7 +38,7 @@ _DAMAGED = f"its seek index does not match its checksum, or cannot be read; {_RE
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What is wrong with a sample; without a key, with a shard as a whole. `offset` is None where there is no single place."""
+    """What is wrong with a sample or, without a key, with a whole shard. `offset` is None if there is no single place."""
 
     key: str
     shard: str

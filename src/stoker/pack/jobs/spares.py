@@ -9,14 +9,14 @@ from ...storage.scratch import Scratch
 
 
 class Spares:
-    """As many scratches as there are users at once; each is used again by the next."""
+    """As many scratches as there are users at a time; each is reused by the next."""
 
     def __init__(self) -> None:
         self._free: list[Scratch] = []
 
     @contextmanager
     def one(self) -> Iterator[Scratch]:
-        """A scratch that nobody else has while the block runs."""
+        """A scratch for exclusive use while the block runs."""
         try:
             scratch = self._free.pop()
         except IndexError:

@@ -67,7 +67,7 @@ class Verifier:
     # ---- tar ----------------------------------------------------------------------------------------------------------------
 
     def tar(self, blob: Blob, pieces: Iterable[Any] | None = None) -> Findings:
-        """Check a tar shard, plain or packed; `pieces` are its bytes where they come from a pipe."""
+        """Check a tar shard, plain or compressed; `pieces` are its bytes if they come from a pipe."""
         found = Findings(blob.url)
         if pieces is None and not self._is_there(blob, found):
             return found

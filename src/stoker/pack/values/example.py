@@ -47,7 +47,7 @@ class ExampleEncoder:
         self._known: dict[str, tuple[int, bytes]] = {}  # name -> its kind, and the bytes its entry begins with
 
     def encode(self, fields: Iterable[tuple[str, Any]]) -> list[bytes]:
-        """An Example in pieces, in order. A field that is None is left out."""
+        """An Example in pieces, in order. A field that is None is omitted."""
         pieces, total = [b""], 0
         for name, value in sorted(fields, key=itemgetter(0)):
             if value is None:

@@ -221,6 +221,6 @@ def picture_kinds(values: Sequence[Any]) -> Counter[str]:
 
 
 def own_key(values: Mapping[str, Any]) -> bytes | None:
-    """The key that stands in a sample itself, as `write_tfrecord(key="__key__")` puts it."""
+    """The key stored in a sample itself, as `write_tfrecord(key="__key__")` does."""
     key = values.get(KEY)
     return bytes(key) if isinstance(key, (bytes, bytearray)) and key else None

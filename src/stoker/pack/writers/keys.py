@@ -22,7 +22,7 @@ _OFTEN = 4096
 
 
 def safe_key(key: bytes) -> bytes:
-    """A key that stays in its folder when unpacked, and that no reader splits at a dot; one that is so already stays as it is.
+    """A key that stays in its folder when unpacked, and that no reader splits at a dot; keys that are safe already do not change.
 
     >>> safe_key(b"cat/1"), safe_key(b"../cat//a.b"), safe_key(b"")
     (b'cat/1', b'__/cat/a_b', b'_')

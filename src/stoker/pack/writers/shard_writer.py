@@ -155,7 +155,7 @@ def write_shards(
     max_samples: int | None,
     overwrite: bool,
 ) -> WrittenShards:
-    """Write samples to as many shards as it takes. Each appears when it is full; when something fails, those before it stay."""
+    """Write samples to as many shards as necessary. Each appears when it is full; if something fails, earlier ones are kept."""
     names = Pattern(pattern)
     most_bytes = None if max_bytes is None else parse_bytes(max_bytes, "max_bytes")
     if max_samples is not None and (not isinstance(max_samples, int) or isinstance(max_samples, bool) or max_samples < 1):

@@ -246,7 +246,7 @@ class _LastKey:
         """Work out the checksums of the members in the next bytes of the shard."""
 
     def index(self, size: int, mtime_ns: int) -> ShardIndex:
-        """What the index says; nobody asks for it where none is written."""
+        """The index, which is not requested if none is written."""
         raise AssertionError("an index was asked for where none is kept")
 
 

@@ -88,7 +88,7 @@ class ShardFile:
 
 
 class Pipe:
-    """A shard on its way to somebody else: standard output, a pipe, any file object. It has no index, and no way back.
+    """A shard sent to standard output, a pipe or any file object. It has no index, and what was sent cannot be taken back.
 
     A shard that is given up is left without its end, so that its reader notices.
     """

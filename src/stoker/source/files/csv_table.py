@@ -59,7 +59,7 @@ class CsvTable:
         }
 
     def place(self, row: int) -> str:
-        """Where a row stands, for messages."""
+        """The place of a row, for messages."""
         return _line(self.path, int(self._lines[row]))
 
 

@@ -170,7 +170,7 @@ class LabelledFiles(Source):
         return int((self._seeks.lengths[self._firsts[field] :][: self._length] > 0).sum())
 
     def listed_at(self, index: int) -> str:
-        """Where a sample was listed, for messages; empty where that is nowhere."""
+        """Where a sample was listed, for messages; empty if nowhere."""
         return ""
 
     def _error(self, number: int, code: int) -> ReadError:
@@ -223,7 +223,7 @@ class FilesSource(LabelledFiles):
 
 
 def label_column(labelled: Labels | None) -> tuple[dict[str, Values], tuple[str, ...]]:
-    """Labels as a column beside the files, and the classes; neither without labels."""
+    """Labels as a column next to the files, and the classes; neither without labels."""
     return ({}, ()) if labelled is None else ({"label": labelled[0]}, labelled[1])
 
 

@@ -60,7 +60,7 @@ class Lines:
         return self._text[start:end].tobytes().partition(b"\n")[0].removesuffix(b"\r")
 
     def place(self, index: int) -> str:
-        """Where a line stands, for messages."""
+        """The place of a line, for messages."""
         return self._told(int(self._starts[index]))
 
     def _told(self, at: int) -> str:

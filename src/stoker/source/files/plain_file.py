@@ -16,8 +16,8 @@ _LEAST, _PIECE = 1 << 14, 1 << 20
 def read_plain(path: bytes, most: int, flags: int = 0) -> bytes:
     """The content of a plain file of at most `most` bytes.
 
-    Anything else is a ConfigError before memory is taken for it: a size is only what a file says, and a pipe or a device has no
-    end that one could wait for. What the system refuses is an OSError, as it is. `flags` are more flags for opening it.
+    Anything else is a ConfigError before memory is allocated for it: a size is only a claim of the file system, and a pipe or a
+    device may never end. System errors are raised as OSError, unchanged. `flags` are additional flags for opening it.
     """
     try:
         fd = open_plain(path, flags)

@@ -42,7 +42,7 @@ def typed_column(given: Any, place: Place, floats: Any = np.float64) -> Values:
 
 
 def as_array(given: Any) -> NDArray[Any] | None:
-    """The array that a column of NumPy, torch, pandas or Arrow is; None where `given` is no such thing."""
+    """A column of NumPy, torch, pandas or Arrow as an array; None if `given` is none of these."""
     if isinstance(given, np.ndarray):
         return given
     try:
@@ -92,12 +92,12 @@ class Texts:
 
 
 def portable_column(column: Values | Texts) -> Texts | ArrayInMemory | ArrayInFile:
-    """What stands for a column in another process: Python's texts cannot be shared."""
+    """A stand-in for a column in another process: Python strings cannot be shared."""
     return column if isinstance(column, Texts) else Texts(column) if column.dtype.hasobject else portable(column)
 
 
 def column_rows(column: Values | Texts, indices: Ints, out: NDArray[Any] | None) -> Column:
-    """Some rows of a column, in `out` where that is given."""
+    """Some rows of a column, in `out` if that is given."""
     if isinstance(column, Texts):
         return column.rows(indices)
     rows = column[indices]  # not np.take, which lets go of the GIL

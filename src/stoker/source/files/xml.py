@@ -48,7 +48,7 @@ class _FaultError(Exception):
 
 
 def read_annotation(path: bytes) -> Annotation | None:
-    """The annotation in a file; None when there is no such file."""
+    """The annotation in a file; None if there is no such file."""
     try:
         data = read_plain(path, MAX_BYTES)
     except (FileNotFoundError, NotADirectoryError):

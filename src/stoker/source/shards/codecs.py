@@ -76,7 +76,7 @@ def decode_field(field: str, data: bytes) -> Any:
 
 
 def name_sample(error: RecordError, key: str, origin: str) -> RecordError:
-    """The same error, which says of which sample it is, and where that is stored."""
+    """The same error, extended by the sample's name and where it is stored."""
     error.key, error.origin = key, origin
     error.message = f"{origin}: sample {key!r}: {error.message}"
     return error
@@ -103,7 +103,7 @@ def encode_field(field: str, value: Any) -> bytes:
 
 
 def decimals(column: BytesColumn, out: NDArray[np.int64] | None = None) -> NDArray[np.int64] | None:
-    """The integers that a column holds in decimal; None when one of them is not just digits, and must be looked at by itself."""
+    """The decimal integers of a column; None if one of them is not just digits, and must be parsed separately."""
     if not len(column):
         return None
     values = np.empty(len(column), np.int64) if out is None or not out.flags.carray else out

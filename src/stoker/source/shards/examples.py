@@ -33,7 +33,7 @@ class Extraction:
 
 
 class ExampleColumns:
-    """Turns the bytes of Examples into columns, one per feature; what fails is told row by row."""
+    """Turns the bytes of Examples into columns, one per feature; failures are reported row by row."""
 
     def __init__(self, features: Mapping[str, Feature], stored: Callable[[str], bytes] = str.encode) -> None:
         """`stored` gives the name a field has in the Examples."""
@@ -42,7 +42,7 @@ class ExampleColumns:
         self._wanted = {name: feature.wanted(stored(name)) for name, feature in features.items()}
 
     def parse(self, starts: Ints, lengths: Ints, wanted: Collection[str], work: Extraction) -> dict[str, Column]:
-        """The wanted columns; fixed ones in `out` where that is given. Bytes stay where they are in `data`."""
+        """The wanted columns; fixed ones in `out` if that is given. Bytes stay in `data`."""
         names = list(wanted)
         parsed = parse_into(self.parsing(names, len(starts), work.out), work.data, starts, lengths)
         return self.columns(parsed, names, work)
@@ -82,13 +82,13 @@ class ExampleColumns:
         return None if known else f"its boxes, {box!r}, are not four floats of every record"
 
     def pixels(self, field: str) -> Images | None:
-        """An image like those in `field`, where records hold their pixels; None where they do not."""
+        """An image like those in `field`, if records hold raw pixels; else None."""
         feature = self.features[field]
         image = np.zeros((1, *(feature.shape or ())), np.uint8)
         return Images(image) if feature.raw and np.dtype(feature.dtype) == np.uint8 and Images.fit(image) else None
 
     def parsing(self, names: Sequence[str], rows: int, out: Mapping[str, NDArray[Any]]) -> Parsing:
-        """Memory for these features, as the kernel is asked for them; numbers among them go to `out` where they can."""
+        """Memory for these features, in the form the kernel needs; numbers among them go to `out` if possible."""
         targets = [None if self.features[name].raw else self._target(name, rows, out) for name in names]
         return Parsing([self._wanted[name] for name in names], rows, targets)
 

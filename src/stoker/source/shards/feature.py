@@ -147,7 +147,7 @@ def about_examples(stats: ExampleStats) -> dict[str, Any]:
 
 
 def check_about(about: Mapping[str, Any], size: int, told: str) -> None:
-    """Raise unless an index says of a shard's features what can be true of `size` bytes; `told` names the shard."""
+    """Raise unless what an index says of a shard's features is possible for `size` bytes; `told` names the shard."""
     features = about.get("features", [])
     for entry in features if isinstance(features, list) else [features]:
         try:
@@ -163,10 +163,10 @@ def check_about(about: Mapping[str, Any], size: int, told: str) -> None:
 
 
 def found_features(abouts: list[tuple[int, Mapping[str, Any]]]) -> dict[str, Feature] | None:
-    """The features seen while the shards were indexed, as (records, about); None when some records are no Examples.
+    """The features seen while the shards were indexed, as (records, about); None if some records are not Examples.
 
-    One value in every record is a single value, as many in each a fixed shape; whatever varies, or is missing somewhere, is a
-    list of any length.
+    One value in every record is a single value, equally many in each a fixed shape; a feature that varies, or is sometimes
+    missing, is a list of any length.
     """
     if not all(about.get("examples") for count, about in abouts if count):
         return None

@@ -49,10 +49,10 @@ _LOCK_S = 600.0
 
 
 def index_of(blob: Blob, kind: str, once: Once | None = None) -> ShardIndex:
-    """The index of a shard: the one beside it or in the user's cache folder if it fits the shard, else made now and kept.
+    """The index of a shard: the one next to it or in the user's cache folder if it fits the shard, else made now and stored.
 
-    A sealed index that does not fit raises ShardChanged; any other is only a memory of an earlier look, and is made again.
-    Shards that share `once` share their warnings.
+    A sealed index that does not fit raises ShardChanged; any other is only a cached result, and is made again. Shards that share
+    `once` share their warnings.
     """
     once = Once() if once is None else once
     found = find_index(blob, kind)
@@ -100,7 +100,7 @@ def _unless_bad(read: Callable[[], Result]) -> Result | None:
 
 
 def keep_index(blob: Blob, index: ShardIndex) -> str:
-    """Write an index where the next reader will find it; returns where. Raises as `ShardIndex.keep` does."""
+    """Write an index where the next reader will find it; returns the path. Raises as `ShardIndex.keep` does."""
     return index.keep(blob.path + SUFFIX.encode() if isinstance(blob, LocalBlob) else None, _home_of(blob))
 
 
@@ -156,7 +156,7 @@ def _index_tar(blob: Blob) -> ShardIndex:
 
 
 def check_unique(keys: Keys, members: Any, told: str) -> None:
-    """Raise when two samples of one shard have the same key: then the members of one sample do not lie together."""
+    """Raise if two samples of one shard have the same key, which means that the members of a sample are not adjacent."""
     names = keys.all()
     if len(set(names)) == len(names):
         return

@@ -46,9 +46,9 @@ VALUE = "value"
 class LmdbSource(RecordSource):
     """Records of one LMDB file (or folder with a ``data.mdb``).
 
-    What `stoker.write_lmdb` wrote comes back as it was written, every record checked. Of tensorpack's databases the components of
-    a datapoint are the fields, named ``"0"``, ``"1"`` ... or as `fields` says, where they are plain msgpack; pickles are refused.
-    Of any other the single field ``value`` holds the bytes.
+    What `stoker.write_lmdb` wrote is read back unchanged, every record checked. In tensorpack's databases the components of a
+    datapoint are the fields, named ``"0"``, ``"1"`` ... or as given by `fields`, if they are plain msgpack; pickles are refused.
+    In any other database the single field ``value`` holds the bytes.
     """
 
     kind = "lmdb"

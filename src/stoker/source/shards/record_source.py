@@ -103,10 +103,10 @@ def _in_order(shards: Ints) -> list[int]:
 class RecordSource(Source):
     """Records of some shards, one shard after the other, with their indexes.
 
-    A source that was unpickled has no `indexes`, only what reading needs of them, in a few arrays that processes can share.
+    A source that was unpickled has no `indexes`, only the parts needed for reading, in a few arrays that processes can share.
 
-    `stored` names the fields as they are stored; what users meet is up to the format. Without `seek` the seek indices of JPEGs
-    are left alone.
+    `stored` names the fields as they are stored; the fields that users see depend on the format. Without `seek` the seek indices
+    of JPEGs are ignored.
     """
 
     kind: str
@@ -188,7 +188,7 @@ class RecordSource(Source):
         return self.blobs[number].name
 
     def shard_of(self, index: int) -> int:
-        """The number of the shard a record lies in."""
+        """The number of the shard that contains a record."""
         return int(np.searchsorted(self._ends, index, side="right"))
 
     def shards_of(self, indices: Ints) -> Ints:
@@ -296,7 +296,7 @@ class RecordSource(Source):
                 column.seeks = Seeks((table,), indices)
 
     def fingerprint(self) -> str:
-        """Of where records lie, their names and their checksums; not of where the shards are, so that data may be moved."""
+        """Covers the places of records, their names and their checksums; not where the shards are, so that data may be moved."""
         if self._fingerprint:
             return self._fingerprint
         parts: list[str | int | bytes] = [*self._identity()]

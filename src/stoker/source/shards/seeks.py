@@ -31,10 +31,10 @@ _NONE: Ints = np.empty(0, np.int64)
 
 
 class SeekTable:
-    """Where the seek indices of some records lie: `length` bytes (-1: there is none) from `start` on, in tails of index files.
+    """Where the seek indices of some records are: `length` bytes (-1: there is none) at `start`, in tails of index files.
 
-    The records of file i end before record ``ends[i]``. Every string is compared with its CRC-32C when it is read. `pictures`,
-    where given, are length and CRC-32C of the pictures they were made for: those that were read must be the same.
+    The records of file i end before record ``ends[i]``. Every string is compared with its CRC-32C when it is read. `pictures`, if
+    given, are length and CRC-32C of the pictures they were made for: the pictures that were read must match.
     """
 
     def __init__(
@@ -66,9 +66,9 @@ class SeekTable:
         return self._length
 
     def read(self, rows: Ints, column: BytesColumn, scratch: Scratch) -> tuple[Spans | None, Ints]:
-        """The seek indices of the pictures in `column`, which are those of the given records; and which rows' do not fit.
+        """The seek indices of the pictures in `column`, which are those of the given records; and the rows whose do not fit.
 
-        Those are left out. Without a single one, None. The bytes are in the worker's memory until its next task.
+        Those are omitted. None if there is none at all. The bytes are in the worker's memory until its next task.
         """
         lengths = self._length[rows]
         wrong = _NONE
@@ -77,7 +77,7 @@ class SeekTable:
         return self._read(rows, lengths, wrong, scratch)
 
     def stored(self, scratch: Scratch) -> StoredSeeks | None:
-        """The table as the native call that reads and decodes takes it; None where it has to be read beforehand."""
+        """The table in the form of the native call that reads and decodes; None if it must be read in advance."""
         fds = self._files.descriptors() if self._local else None
         if fds is None:
             return None
@@ -89,7 +89,7 @@ class SeekTable:
         return StoredSeeks(self._table, fds, int(self._length.max(initial=0)), sums)
 
     def strings(self, rows: Ints, scratch: Scratch) -> tuple[list[bytes], Ints]:
-        """The seek indices of the given records as they are stored, and which rows' cannot be had; those are empty."""
+        """The seek indices of the given records as stored, and the rows whose indices cannot be read, which are empty."""
         spans, wrong = self._read(rows, self._length[rows], _NONE, scratch)
         if spans is None:
             return [b""] * len(rows), wrong
@@ -136,10 +136,10 @@ class SeekTable:
 
 
 def seek_tables(indexes: Sequence[ShardIndex], ends: Ints, *, far: bool = False) -> dict[str, SeekTable]:
-    """A table for each field of which some shard's index has seek indices that can be read from a disk of this machine.
+    """A table for each field for which some shard's index has seek indices that can be read from a local disk.
 
-    Over a network each would be one more request per sample, which costs more than it saves; so a remote shard's are used where
-    the shard has a cache, or where they were made on this machine; with `far`, everywhere.
+    Over a network each would be one more request per sample, which costs more than it saves; so those of a remote shard are used
+    only if the shard has a cache, or if they were made on this machine; with `far`, always.
     """
     total, found = int(ends[-1]), dict[str, list[tuple[ShardIndex, int]]]()
     for index, end in zip(indexes, ends.tolist()):
@@ -162,7 +162,7 @@ def _table(name: str, shards: Sequence[tuple[ShardIndex, int]], total: int) -> S
 
 
 def places(index: ShardIndex, name: str) -> tuple[Ints, Ints, NDArray[np.uint32]]:
-    """Where in its file the seek indices of a field lie, how long they are (-1: there is none), and their CRC-32C."""
+    """Where in its file the seek indices of a field are, their lengths (-1: there is none), and their CRC-32C."""
     begin = index.tail.at
     for other, column in (index.seeks or {}).items():
         length = column.length.astype(np.int64)

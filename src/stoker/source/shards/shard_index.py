@@ -177,7 +177,7 @@ class SeekStrings:
 
 
 def seek_columns(gathered: Mapping[str, SeekStrings], records: int) -> tuple[dict[str, SeekColumn], IndexTail]:
-    """Columns and tail of an index; a field without a single one is left out."""
+    """Columns and tail of an index; fields without any seek index are omitted."""
     columns, parts = {}, []
     for name, strings in gathered.items():
         strings.pad(records)
@@ -191,16 +191,17 @@ def seek_columns(gathered: Mapping[str, SeekStrings], records: int) -> tuple[dic
 class ShardIndex:
     """What is known of a shard: `n` records with up to `F` fields each.
 
-    `start` and `length` are (n, F): where in the shard each field's bytes lie; length -1: the record has no such field. `crc` is
-    the CRC-32C of those bytes; None where the shard holds checksums of its own. `keys` is None where records have no name but
-    their number.
+    `start` and `length` are (n, F): where in the shard each field's bytes are; length -1: the record has no such field. `crc` is
+    the CRC-32C of those bytes; None if the shard has checksums of its own. `keys` is None if records have no name but their
+    number.
 
-    `size`, `mtime_ns` and `etag` are what the shard was when the index was made (mtime 0 and "": not known). `sealed` means the
-    index was made on purpose, by who wrote the shard or by ``stoker index``: then it is the truth, and a shard that differs is an
-    error. Otherwise it is only a memory of the last look, and is made again. `about` is whatever else the format knows, as JSON.
+    `size`, `mtime_ns` and `etag` are those of the shard when the index was made (mtime 0 and "": unknown). `sealed` means that
+    the index was made on purpose, by the writer of the shard or by ``stoker index``: then it is authoritative, and a shard that
+    differs is an error. Otherwise it is only a cached result, and is made again. `about` is additional information of the format,
+    as JSON.
 
-    `seeks` has a column for each field with JPEGs that have seek indices; None: nobody has made any yet. A field is that of the
-    samples: of a TFRecord's Examples, a feature. `tail` has the indices, in the order of `seeks`, then of records.
+    `seeks` has a column for each field with JPEGs that have seek indices; None: none were made yet. A field is that of the
+    samples: in a TFRecord's Examples, a feature. `tail` has the indices, in the order of `seeks`, then of records.
     """
 
     kind: str
@@ -259,9 +260,9 @@ class ShardIndex:
         return [prefix + header, body, *self.tail.content()]
 
     def keep(self, beside: bytes | None, home: Path) -> str:
-        """Write the index beside its data, or else as `home`, in the user's cache folder; returns where.
+        """Write the index next to its data, or else as `home`, in the user's cache folder; returns the path.
 
-        Raises WriteError where it can be written nowhere, ConfigError where none could read it.
+        Raises WriteError if it can be written nowhere, ConfigError if no reader could read it.
         """
         parts, refused = self.to_parts(), ""
         if beside is not None:
@@ -340,10 +341,10 @@ class _Beginning:
 
 @dataclass(frozen=True, slots=True)
 class IndexHeader:
-    """What stands in front of an index, checked: what it is of, and where its columns and its tail lie; `load` reads them.
+    """The beginning of an index, checked: what it describes, and where its columns and its tail are; `load` reads them.
 
-    A file may say anything of itself. So its size must be what the table of columns makes it, and no more than a shard of `size`
-    bytes can need, before memory is taken for it; and whether the shard has that size can be asked before that.
+    A file may claim anything. So its size must agree with the table of columns, and must not exceed what a shard of `size` bytes
+    can need, before memory is allocated for it; and whether the shard has that size can be checked before that.
     """
 
     told: str

@@ -25,7 +25,7 @@ _RANGE = re.compile(r"(-?\d{1,30})\.\.(-?\d{1,30})(?:\.\.(-?\d{1,30}))?|([a-zA-Z
 
 
 def expand(spec: Spec, what: str, endings: tuple[str, ...]) -> list[str]:
-    """The shards a spec stands for, in its order; globs and folders in the order of their names.
+    """The shards that a spec names, in its order; globs and folders in the order of their names.
 
     `what` is the call, for messages; `endings` say which files of a folder count.
     """

@@ -43,9 +43,9 @@ _WITHOUT = "images are read without their seek indices; `stoker index --jpeg --f
 
 
 def seek_table(paths: Sequence[bytes], folder: bytes | None = None) -> SeekTable | None:
-    """The seek indices of these files, by their absolute paths; None where there are none.
+    """The seek indices of these files, by their absolute paths; None if there are none.
 
-    The sidecar is looked for in `folder`, or else in the folder all the files lie in, and then in the folders above.
+    The sidecar is searched in `folder`, or else in the folder that contains all the files, and then in the folders above.
     """
     if not paths:
         return None
@@ -70,7 +70,7 @@ def _find_sidecar(folder: bytes, files: int) -> tuple[bytes, ShardIndex] | None:
 
 
 def own_sidecar(folder: bytes) -> ShardIndex | None:
-    """The sidecar of this very folder, for whoever makes it again."""
+    """The sidecar of exactly this folder, for making it again."""
     base = inside(folder)
     files = _counter(base)
     return _read_sidecar(base + NAME, files) or _read_sidecar(os.fsencode(_home_of(base)), files)
@@ -91,7 +91,7 @@ def _read_sidecar(path: bytes, files: Callable[[], int], trusted: frozenset[int]
 
 
 def sidecar_trouble(folder: bytes) -> str:
-    """Why the sidecar in a folder cannot be used; nothing if it can, or if there is none. For whoever checks."""
+    """Why the sidecar in a folder cannot be used; empty if it can, or if there is none. Used by checks."""
     try:
         base = inside(folder)
         _load(base + NAME, _counter(base))

@@ -173,8 +173,10 @@ def decode_column(
     default: Any,
     wrong: dict[int, RecordError],
 ) -> list[Any]:
-    """The values of a column, `default` where it is missing. What cannot be decoded is noted in `wrong`; there, and in rows that
-    are bad already, 0 stands in its place."""
+    """The values of a column, `default` if missing.
+
+    What cannot be decoded is noted in `wrong`; these rows, and rows that are bad already, get the value 0.
+    """
     values: list[Any] = []
     for row in range(len(column)):
         value: Any = 0

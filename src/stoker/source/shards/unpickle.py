@@ -9,7 +9,7 @@ from ...errors import RecordError
 
 
 def decode_pickle(field: str, data: bytes) -> Any:
-    """What a pickle holds. Whoever wrote it can have any code run here."""
+    """The content of a pickle. Its author can run any code here."""
     try:
         return pickle.loads(data)  # noqa: S301  the user named this field in allow_pickle
     except Exception as error:

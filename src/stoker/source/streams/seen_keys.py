@@ -14,11 +14,11 @@ MOST = 1 << 24
 
 
 class SeenKeys:
-    """The keys of a shard so far: the latest as they are, those before as 64-bit hashes, eight bytes each, in one sorted array.
+    """The keys of a shard so far: the latest unchanged, earlier ones as 64-bit hashes, eight bytes each, in one sorted array.
 
-    So a key that came a little earlier is noticed at once, and any other when the latest are put with the rest: by `check` at the
-    end of the shard. Python's hashes of bytes have a secret, so nobody can make two keys that collide; in a shard of ten
-    million samples they do so by chance once in 400,000 shards.
+    So a key that came a little earlier is noticed at once, and any other when the latest are merged into the rest: at the latest
+    by `check` at the end of the shard. Python's hashes of bytes have a secret, so nobody can construct a collision; in a shard of
+    ten million samples one happens by chance once in 400,000 shards.
     """
 
     def __init__(self, told: str) -> None:

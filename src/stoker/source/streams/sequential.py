@@ -96,9 +96,9 @@ class ShardStream(StreamSource, ABC):
 
 
 class TarStream(ShardStream):
-    """Tar shards in sequence. Every sample must have the fields the first one has, but those in `defaults`.
+    """Tar shards in sequence. Every sample must have the fields of the first one, except those in `defaults`.
 
-    `blobs` None: standard input, which can be read once only.
+    `blobs` None: standard input, which can be read only once.
     """
 
     verb = "tar"

@@ -45,12 +45,12 @@ class StreamSource:
         return self._checked(samples)
 
     def key(self, sample: Sample, number: int) -> str:
-        """The name of a sample: its ``__key__`` where it has one, else its number."""
+        """The name of a sample: its ``__key__`` if it has one, else its number."""
         key = sample.get(KEY)
         return str(number) if key is None else key_text(key)
 
     def origin(self, sample: Sample, number: int) -> str:
-        """Where a sample is stored; a function's samples are stored nowhere, and named by their keys."""
+        """Where a sample is stored; a function's samples are not stored, and are identified by their keys."""
         return self.key(sample, number)
 
     def either(self, fields: tuple[str, ...]) -> tuple[StreamSource, str]:

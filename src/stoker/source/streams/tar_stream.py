@@ -30,7 +30,7 @@ _HEADERS = 1 << 22
 
 @dataclass(frozen=True, slots=True)
 class TarSample:
-    """One sample of a tar: its key, its fields' bytes, where its first header stands, and where the bytes after that begin."""
+    """One sample of a tar: its key, its fields' bytes, the place of its first header, and where the bytes after it begin."""
 
     key: bytes
     fields: dict[str, bytes]
@@ -63,7 +63,7 @@ def open_pieces(blob: Blob) -> Iterator[Piece]:
 
 
 def standard_input() -> Iterator[Piece]:
-    """The bytes of standard input, unpacked if they begin as gzip or zstd do."""
+    """The bytes of standard input, decompressed if they begin like gzip or zstd."""
     stream: Any = sys.stdin.buffer
     first = stream.peek(4)[:4]
     packing = "gzip" if first.startswith(GZIP) else "zstd" if first.startswith(ZSTD) else None

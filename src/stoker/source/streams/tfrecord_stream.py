@@ -55,7 +55,7 @@ class TfrecordStream(ShardStream):
             self._parsed = {name: _loose(each) for name, each in found.items()} if self._looked else found
 
     def whole(self) -> TfrecordStream:
-        """The same, each sample a record as it is stored."""
+        """The same, each sample a record as stored."""
         return TfrecordStream(self._blobs, self._packings, self._interleave, "raw")
 
     def _identity(self) -> tuple[bytes | str | int, ...]:

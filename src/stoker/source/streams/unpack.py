@@ -45,13 +45,13 @@ def packing_of(name: str) -> str | None:
 
 
 def check_unpacker(packing: str | None, told: str) -> None:
-    """Raise MissingExtra when what `told` is packed with cannot be unpacked here."""
+    """Raise MissingExtra if the compression of `told` is not supported here."""
     if packing == "zstd":
         _zstandard(told)
 
 
 def unpacked(pieces: Iterator[Piece], packing: str | None, told: str) -> Iterator[Piece]:
-    """The bytes that were packed, at most `PIECE` at once; CorruptShard with the name `told` where they are damaged."""
+    """The decompressed bytes, at most `PIECE` at once; CorruptShard with the name `told` if they are damaged."""
     return pieces if packing is None else _unpacked(pieces, packing, told)
 
 
