@@ -273,7 +273,7 @@ class _Exchange:
             since = [parcel.holders.get(worker.number, before + 1) for parcel in list(worker.held.values())]
             if since and min(since) <= before:
                 found = True
-                self._mail.append((worker.address, packed(Refused(f"a task {cause}"))))
+                self._mail.append((worker.address, packed(Refused(f"a task {cause}", stuck=True))))
                 self._lose(worker, cause, CRASHED)
         self._wake.ring()
         return found
