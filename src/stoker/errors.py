@@ -40,6 +40,9 @@ An error of a single sample can be skipped with ``pipeline.on_error("skip")``; t
 
 from __future__ import annotations
 
+#: how messages name a remedy that every pipeline has
+SKIP = "skip it with .on_error('skip')"
+
 
 class StokerError(Exception):
     """The root of all errors raised by Stoker."""

@@ -28,11 +28,15 @@ class Registry(Generic[T]):
 
     def get(self, name: str, asked: str) -> T:
         """The object for a name; `asked` is what the user wrote, for the message if there is no such name or package."""
-        if not isinstance(name, str) or name not in self._entries:
-            raise ConfigError(f"{asked}: there is no such {self._what}; choose {self.choice()}")
+        self.check(name, asked)
         module, attribute, extra = self._entries[name]
         found: T = getattr(needed(module, extra, asked) if extra else import_module(module), attribute)
         return found
+
+    def check(self, name: object, asked: str) -> None:
+        """Refuse what is not one of the names."""
+        if not isinstance(name, str) or name not in self._entries:
+            raise ConfigError(f"{asked}: there is no such {self._what}; choose {self.choice()}")
 
     def choice(self) -> str:
         """The names there are, for messages.

@@ -12,6 +12,8 @@ import pytest
 
 from stoker import __version__
 
+from ..support import DEADLINE_S
+
 COMMANDS = ("demo", "bench", "run", "show", "explain", "pack", "index", "verify", "tar", "map")
 
 
@@ -169,17 +171,18 @@ def test_every_command_is_described_in_one_line_of_80_columns(stoker: Any, monke
 
 
 @pytest.mark.parametrize("command, option", [("worker", "workers_at"), ("serve", "pool")])
-def test_a_script_that_would_train_where_it_is_imported_is_named(stoker: Any, tmp_path: Path, command: str, option: str) -> None:
+def test_a_script_that_would_train_where_it_is_imported_is_named(start: Any, tmp_path: Path, command: str, option: str) -> None:
     script = tmp_path / "unguarded.py"
     script.write_text(
         "import stoker\npipeline = stoker.arrays(x=[1, 2, 3]).batch(1)\n"
         f"with pipeline.loader({option}='tcp://127.0.0.1:9') as batches:\n    list(batches)\n"
     )
     where = "--connect" if command == "worker" else "--at"
-    result = stoker(command, where, "tcp://127.0.0.1:9", f"{script}:pipeline")
-    assert result.exit_code == 2
-    assert f"loader({option}='tcp://127.0.0.1:9'): {script} makes this loader while it is imported" in result.stderr
-    assert 'put its training code under if __name__ == "__main__":' in result.stderr
+    with start(command, where, "tcp://127.0.0.1:9", f"{script}:pipeline") as process:
+        _, told = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 2
+    assert f"loader({option}='tcp://127.0.0.1:9'): {script} makes this loader while it is imported" in told
+    assert 'put its training code under if __name__ == "__main__":' in told
 
 
 #: it counts how deep it is in workers of workers, so that a mistake here does not fill the machine

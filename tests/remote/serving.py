@@ -7,7 +7,8 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -71,6 +72,13 @@ def command(
     """`stoker worker` as it is; nothing of it is left after the block."""
     with ExitStack() as running:
         yield [running.enter_context(ended(start(loader, name, *arguments, threads=threads))) for _ in range(count)]
+
+
+def signal_process(command: subprocess.Popen[str], number: int) -> None:
+    """Send a signal to the process that makes rows for `stoker worker`, if it is there."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        for child in Path(f"/proc/{command.pid}/task/{command.pid}/children").read_text().split():
+            os.kill(int(child), number)
 
 
 @contextmanager

@@ -7,6 +7,7 @@ import logging
 import os
 import random
 import signal
+import subprocess
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -21,7 +22,7 @@ from stoker.loader import Loader
 from stoker.remote.curve_keys import make_keys, read_caller
 
 from .hosts import Host, Network, network
-from .serving import DEADLINE_S, executor_of, impatient, until, workers_of
+from .serving import DEADLINE_S, executor_of, impatient, signal_process, until, workers_of
 from .test_worker_faults import NAME, epoch, slow
 
 __all__ = ["impatient", "network"]
@@ -150,7 +151,8 @@ def test_whatever_happens_to_machines_changes_nothing(network: Network, seed: in
             elif what == "start":
                 workers[host] = network.worker(host, loader, NAME, threads=2)
             elif host in workers:
-                workers[host].send_signal(getattr(signal, what))
+                send = signal_process if chance.random() < 0.5 else subprocess.Popen.send_signal
+                send(workers[host], getattr(signal, what))
 
         kinds = ["cut", "mend", "slow", "start", "SIGKILL", "SIGSTOP", "SIGCONT", "SIGTERM"]
         events = {at: partial(happens, chance.choice(hosts), chance.choice(kinds)) for at in chance.sample(range(50), 8)}

@@ -266,6 +266,20 @@ def test_a_worker_for_one_trainer_leaves_when_that_was_killed(monkeypatch: pytes
     assert not thread.is_alive() and "the trainer has ended" in said[-1]
 
 
+def test_one_that_takes_the_place_of_another_knows_that_there_was_a_trainer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That may have ended meanwhile, and `--once` means that one."""
+    monkeypatch.setattr("stoker.remote.worker_service._GONE_S", 0.0)
+    said: list[str] = []
+    plan = numbers().batch(7).plan
+    service = worker_service(plan, "tcp://127.0.0.1:9", None, 1, None, said.append, once=True, successor=True)
+    thread = threading.Thread(target=service.run)
+    thread.start()
+    thread.join(DEADLINE_S)
+    service.leave()
+    thread.join()
+    assert "the trainer has ended" in said[-1]
+
+
 def test_names_are_looked_up_before_a_worker_connects(monkeypatch: pytest.MonkeyPatch) -> None:
     """A host that has IPv6 alone is reached by that; the library would look for nothing else than IPv4."""
     found: dict[str, list[Any]] = {"six": [socket.AF_INET6], "both": [socket.AF_INET, socket.AF_INET6]}

@@ -29,7 +29,7 @@ from stoker.remote.frames import PROTOCOL, Beat, Hello, Results, packed
 
 from ..loader.runs import epochs_of, hash_of, sha_of_run
 from . import serving as served
-from .serving import HERE, command, executor_of, impatient, serving, start, until, workers_of
+from .serving import HERE, command, executor_of, impatient, serving, signal_process, start, until, workers_of
 
 __all__ = ["impatient"]
 SAMPLES, SIZE = 480, 8
@@ -78,13 +78,13 @@ def test_killed_stopped_and_added_workers_change_nothing(oracle: list[str], capl
         until(lambda: workers_of(loader) == 3, "three workers")
         happens = {
             5: workers[0].kill,
-            12: lambda: workers[1].send_signal(signal.SIGSTOP),
+            12: lambda: signal_process(workers[1], signal.SIGSTOP),
             20: lambda: later.enter_context(command(loader, NAME)),
         }
         assert epoch(loader, happens) == oracle
         until(lambda: "lost its connection" in caplog.text and "no sign of life" in caplog.text, "two of them to be lost")
         until(lambda: workers_of(loader) == 2, "the other and the added one")
-        workers[1].send_signal(signal.SIGCONT)
+        signal_process(workers[1], signal.SIGCONT)
         until(lambda: workers_of(loader) == 3, "the stopped one to be back")
         workers[2].terminate()
         assert workers[2].wait(served.DEADLINE_S) == 0
@@ -100,9 +100,9 @@ def test_what_a_stopped_worker_holds_is_done_by_others_and_its_late_rows_are_dro
         until(lambda: workers_of(loader) == 1, "a worker")
         batches = iter(loader)
         hashes = [hash_of(next(batches))]
-        worker.send_signal(signal.SIGSTOP)
+        signal_process(worker, signal.SIGSTOP)
         hashes += [hash_of(batch) for batch in batches]
-        worker.send_signal(signal.SIGCONT)
+        signal_process(worker, signal.SIGCONT)
         assert hashes == oracle
         until(lambda: workers_of(loader) == 1, "the worker to be back")
 

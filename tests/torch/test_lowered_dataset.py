@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from PIL import Image, ImageFile
 
-from stoker.errors import ImageError, ReadError
+from stoker.errors import ImageError, ReadError, SampleError
+from stoker.torch import DataLoader
 from stoker.torch.lowered_dataset import Lowered, lower_dataset
 from stoker.torch.lowered_transforms import NotLowered, Recipe, lower_transforms
 
@@ -431,6 +432,22 @@ def test_a_file_that_is_gone_is_named(photos: Path) -> None:
         pass
     with pytest.raises(ReadError, match=r"a/gone\.jpg"):
         ours(dataset)
+
+
+@pytest.mark.parametrize("name", ["bad.jpg", "gone.jpg"])
+def test_the_remedy_for_a_bad_item_is_one_that_a_data_loader_has(name: str, tmp_path: Path) -> None:
+    for number in range(3):
+        _save(tmp_path / "a" / f"{number}.jpg", picture(40, 32))
+    bad = tmp_path / "a" / name
+    bad.write_bytes(b"no image at all")
+    dataset = ImageFolder(tmp_path, v1.Compose([v1.CenterCrop(8), v1.ToTensor()]))
+    if name == "gone.jpg":
+        bad.unlink()
+    with pytest.raises(SampleError, match=name) as raised:
+        list(DataLoader(dataset, 2, num_workers=1))
+    assert "leave its index out with torch.utils.data.Subset" in str(raised.value) and "on_error" not in str(raised.value)
+    kept = [index for index, (path, _) in enumerate(dataset.samples) if path != str(bad)]
+    assert sum(len(labels) for _, labels in DataLoader(Subset(dataset, kept), 2, num_workers=1)) == 3
 
 
 def test_an_image_is_as_large_as_pillow_lets_it_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,16 +32,17 @@ class Guard(PlainGroup):
 
     def make_context(self, *args: Any, **kwargs: Any) -> Any:
         _open_streams()
-        with _guarded():  # `--help` and `--version` print here
+        with guarded():  # `--help` and `--version` print here
             return super().make_context(*args, **kwargs)
 
     def invoke(self, ctx: Any) -> Any:
-        with _guarded():
+        with guarded():
             return super().invoke(ctx)
 
 
 @contextmanager
-def _guarded() -> Iterator[None]:
+def guarded() -> Iterator[None]:
+    """Turn errors into messages and `typer.Exit`, and let this program end quietly when who reads its output has ended."""
     try:
         with _messages():
             try:

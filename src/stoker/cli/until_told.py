@@ -10,13 +10,13 @@ from typing import Any, Protocol
 class Service(Protocol):
     """Runs until it is asked to stop."""
 
-    def run(self) -> None: ...
+    def run(self) -> int | None: ...
 
     def leave(self) -> None: ...
 
 
-def until_told(service: Service) -> None:
-    """Run a service; Ctrl-C, SIGTERM or SIGHUP let it leave, and a second one ends it at once."""
+def until_told(service: Service) -> int | None:
+    """Run a service, and give what that gives; Ctrl-C, SIGTERM or SIGHUP let it leave, and a second one ends it at once."""
     asked = False
 
     def leave(number: int, frame: Any) -> None:
@@ -29,4 +29,4 @@ def until_told(service: Service) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN and threading.current_thread() is threading.main_thread():
             signal.signal(number, leave)
-    service.run()
+    return service.run()

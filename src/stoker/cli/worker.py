@@ -7,10 +7,9 @@ from typing import Annotated
 
 import typer
 
-from ..loader.open_cache import open_cache
-from ..loader.thread_count import default_threads
+from ..engine.supervisor import Supervisor
 from ..registry import needed
-from .pipelines import PipelineName, load_pipeline
+from .pipelines import PipelineName
 from .screen import Threads, tell_aside
 from .until_told import until_told
 
@@ -35,18 +34,11 @@ def worker(
     The trainer listens: `pipeline.loader(workers_at="tcp://0.0.0.0:8877", worker_keys="keys/trainer.key")`. Start any number of
     workers, before or after it; they may join and leave while it runs. The pipeline must have the same code and the same samples
     as the trainer's; the path to the samples may differ. On Ctrl-C or SIGTERM the worker finishes its current tasks and ends.
+    Rows are made in a process of their own: if it crashes, is killed or gets stuck, another takes its place.
 
     Example: `stoker worker --connect tcp://trainer:8877 --keys keys/worker.key train.py:train`
     """
     needed("zmq", "remote-workers", "stoker worker")
-    from ..loader.remote_work import worker_service
-
-    plan = load_pipeline(pipeline).plan
-    count = threads or default_threads(plan).threads
-    cache = open_cache(plan)
-    service = worker_service(plan, connect, keys, count, cache, tell_aside, once)
-    try:
-        until_told(service)
-    finally:
-        if cache is not None:
-            cache.release()
+    words = [pipeline, connect, None if keys is None else str(keys), threads, once]
+    status = until_told(Supervisor("stoker.cli.remote_worker", words, tell_aside))
+    raise typer.Exit(status or 0)

@@ -43,7 +43,7 @@ def choose_torch_output(device: Any) -> Output:
         if target is None or target.type != "cuda":
             torch.empty(0, device=target)  # it may know the name, and be built without it
             return TorchOutput(torch, target)
-    except (RuntimeError, TypeError) as error:
+    except (RuntimeError, TypeError, ValueError) as error:
         first_line = str(error).partition("\n")[0]
         raise ConfigError(f"loader(device={device!r}): torch has no such device ({first_line})") from error
     if not torch.cuda.is_available():

@@ -7,10 +7,8 @@ the lifeline closes, whatever its threads are doing at that moment.
 from __future__ import annotations
 
 import faulthandler
-import fcntl
 import io
 import os
-import select
 import signal
 import sys
 import traceback
@@ -24,6 +22,7 @@ from typing import Any, NoReturn, Protocol, runtime_checkable
 from ..errors import message_of
 from ..turns import TURNS
 from .executor import Outcome, Task, TaskWork
+from .fresh_interpreter import end_with
 from .process_line import Frame, Kind, WorkerLine, frame, head, write_block
 from .sent_values import RefusedWork, check_sendable, received_work, without_refused
 from .shared_memory import BlockArena, Bytes, Extent, MemoryFile, Place, attach, attached, attached_privately
@@ -33,7 +32,6 @@ from .worker_number import be_worker
 
 #: this signal makes a worker write down what all its threads are doing
 STACKS = signal.SIGUSR1
-_F_SETSIG = 10  # Linux; Python has no name for it
 
 
 def main(line: int, lifeline: int, stacks: int, threads: int, gentle: bool) -> NoReturn:
@@ -45,7 +43,7 @@ def main(line: int, lifeline: int, stacks: int, threads: int, gentle: bool) -> N
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)  # what functions print is seen, also if this process is killed
     if not gentle:
-        _end_with(lifeline)
+        end_with(lifeline)
     TURNS.private = True
     faulthandler.register(STACKS, file=stacks, all_threads=True)
     code = 1
@@ -58,16 +56,6 @@ def main(line: int, lifeline: int, stacks: int, threads: int, gentle: bool) -> N
         with suppress(OSError, ValueError, AttributeError):  # it is None where the program was started with it closed
             stream.flush()
     os._exit(code)  # without waiting for threads: what they do is of no use to anybody now
-
-
-def _end_with(lifeline: int) -> None:
-    """Be killed when the other end of this pipe closes, which only the process that started this one has."""
-    if sys.platform == "linux":
-        fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
-        fcntl.fcntl(lifeline, _F_SETSIG, signal.SIGKILL)
-        fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
-    if select.select([lifeline], [], [], 0)[0]:
-        os._exit(1)  # it closed before
 
 
 @runtime_checkable

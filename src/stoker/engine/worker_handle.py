@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections import deque
 from contextlib import ExitStack, suppress
@@ -16,6 +14,7 @@ from typing import Any
 
 from ..faults import TaskFault
 from .executor import CRASHED, KILLED, NOT_BEGUN, Task
+from .fresh_interpreter import command_line, ended_in_words
 from .process_line import HomeLine, Kind, frame, head
 from .resources import out_of_memory_kills
 from .shared_memory import Bytes, MemoryFile, Place, lend
@@ -28,17 +27,6 @@ _LIMITED = ("OMP", "OPENBLAS", "MKL", "NUMEXPR", "VECLIB_MAXIMUM", "BLIS")
 #: how far workers step back for the training loop: it needs a core at once whenever it needs one, and workers take what is left.
 #: Sixteen busy cores at its own priority cost a compiled ResNet-18 a fifth of its speed, and at this one nothing
 _NICE = 10
-#: what a worker runs. It finds what this process finds, wherever that was; and it steps back before it imports anything
-_PROGRAM = f"""
-import os, sys
-os.nice({_NICE})
-sys.path[:] = filter(None, sys.path)  # not what lies in the working folder
-import json
-words = json.loads(sys.argv[1])
-sys.path[:] = words.pop(0)
-from stoker.engine.process_worker import main
-main(*words)
-"""
 
 
 @dataclass(slots=True)
@@ -90,10 +78,9 @@ class WorkerHandle:
             opened.pop_all()
 
     def _start(self, line: int, lifeline: int, stdout: int | None) -> subprocess.Popen[bytes]:
-        words = json.dumps([sys.path, line, lifeline, self.stacks, self.threads, self._gentle])
-        flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+        words = line, lifeline, self.stacks, self.threads, self._gentle
         return subprocess.Popen(
-            [sys.executable, *flags, "-c", _PROGRAM, words],
+            command_line("stoker.engine.process_worker", *words, nice=_NICE),
             stdin=subprocess.DEVNULL,
             stdout=stdout,
             pass_fds=(line, lifeline, self.stacks),
@@ -160,10 +147,7 @@ class WorkerHandle:
             status = self.process.wait()
         if self.tainted:
             return NOT_BEGUN, "was abandoned, because its message was interrupted"
-        if status >= 0:
-            return CRASHED, f"exited with code {status}"
-        known = -status in signal.Signals._value2member_map_
-        words = f"was killed by signal {-status}" + (f" ({signal.Signals(-status).name})" if known else "")
+        words = ended_in_words(status)
         if -status == signal.SIGKILL and out_of_memory_kills() > self._kills:
             return CRASHED, f"{words}, because memory ran out"
         return (KILLED if -status in (signal.SIGKILL, signal.SIGTERM) else CRASHED), words

@@ -21,7 +21,7 @@ from ..batch.written_rows import Placed, Report, WrittenRows, clocks
 from ..engine.core_turns import CoreTurns
 from ..engine.executor import Outcome, in_words
 from ..engine.feed import Unit
-from ..errors import BatchError, FunctionError, SampleError, WorkerError
+from ..errors import SKIP, BatchError, FunctionError, SampleError, WorkerError
 from ..faults import TaskFault
 from ..plan.cursor import Cursor
 from ..plan.order import Places
@@ -556,8 +556,7 @@ def _ended(rows: Rows, source: Source | None, causes: Sequence[str]) -> WorkerEr
     names = _names(rows, source)
     key, origin, position = names.key(0), names.origin(0), int(rows.positions[0])
     error = WorkerError(
-        f"sample {key!r} ({origin}): the process that worked on it {how}; skip it with .on_error('skip'), or "
-        "debug it with loader(executor='inline')",
+        f"sample {key!r} ({origin}): the process that worked on it {how}; {SKIP}, or debug it with loader(executor='inline')",
         key=key,
         origin=origin,
         position=position,

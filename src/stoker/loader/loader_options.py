@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ..device import check_batches
+from ..device import OUTPUTS, check_batches
+from ..engine.executor_names import EXECUTORS
 from ..errors import ConfigError
 from ..plan.cursor import MOST_EPOCHS
 from ..sizes import parse_bytes
@@ -52,13 +53,15 @@ class LoaderOptions:
     pinned_memory_bytes: int = field(init=False)
 
     def __post_init__(self) -> None:
+        EXECUTORS.check(self.executor, f"loader(executor={self.executor!r})")
+        OUTPUTS.check(self.format, f"loader(format={self.format!r})")
         for name in ("threads", "processes", "ahead"):
             if getattr(self, name) is not None:
                 # Beside remote workers there may be no threads at home: then these only put batches together.
                 least = 0 if name == "threads" and self.workers_at is not None else 1
                 check_count(f"loader({name}=", getattr(self, name), least)
         check_count("loader(epoch=", self.epoch, 0, MOST_EPOCHS)
-        if not isinstance(self.watchdog_s, (int, float)) or not self.watchdog_s > 0:
+        if not isinstance(self.watchdog_s, (int, float)) or self.watchdog_s is True or not self.watchdog_s > 0:
             raise ConfigError(f"loader(watchdog_s={self.watchdog_s!r}): must be a number of seconds above 0")
         for name in ("memory", "device_memory", "pinned_memory"):
             given = getattr(self, name)

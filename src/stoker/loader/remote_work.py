@@ -398,8 +398,10 @@ def worker_service(
     cache: SampleCache | None,
     say: Callable[[str], None],
     once: bool = False,
+    successor: bool = False,
+    worked: Callable[[], object] = lambda: None,
 ) -> WorkerService:
-    """A worker for the trainer at `address`; `keys` is its key file, or None."""
+    """A worker for the trainer at `address`; `keys` is its key file, or None. The rest is as for `WorkerService`."""
     asked = f"stoker worker --connect {address}"
     checked = checked_address(address, asked, connects=True)
     check_keys(checked, keys is not None, asked, f"{_MAKE_KEYS} --keys FOLDER/worker.key")
@@ -419,5 +421,7 @@ def worker_service(
         make_scratch=Scratch,
         say=say,
         once=once,
+        successor=successor,
+        worked=worked,
         memory=memory,
     )

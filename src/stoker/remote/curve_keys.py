@@ -109,10 +109,9 @@ def _write(path: Path, keys: Struct) -> None:
 def _read(given: str | os.PathLike[str], kind: type[_K], wanted: str) -> _K:
     try:
         path = Path(given)
-    except TypeError as error:
-        raise ConfigError(f"{given!r} is not the path of a key file; name {wanted}") from error
-    try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{given!r} is not the path of a key file; name {wanted}") from error
     except OSError as error:
         raise ConfigError(
             f"{path}: the key file cannot be read: {error.strerror}; `stoker keys FOLDER` makes key files, with --pool those of "

@@ -20,7 +20,7 @@ from ..errors import StokerError
 from ..storage.plain_values import check_characters, named_type
 
 #: rises when frames change; both sides must have the same
-PROTOCOL = 3
+PROTOCOL = 4
 #: bytes of a header, of one buffer, and of the header of somebody who is not known yet
 MAX_HEADER, MAX_BUFFER, MAX_GREETING = 16 << 20, 256 << 20, 64 << 10
 #: buffers of a message, rows of a task, tasks of a message, columns of a task, dimensions of an array
@@ -248,9 +248,10 @@ class Welcome(Struct, tag="welcome", forbid_unknown_fields=True, omit_defaults=T
 
 
 class Refused(Struct, tag="refusal", forbid_unknown_fields=True):
-    """A worker may not work here, or a pool does not work for a trainer, and why."""
+    """A worker may not work here, or a pool does not work for a trainer, and why. `stuck`: its process may not, another may."""
 
     why: Text
+    stuck: bool = False
 
 
 class RowsTask(Struct, forbid_unknown_fields=True):

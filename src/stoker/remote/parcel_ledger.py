@@ -29,7 +29,7 @@ OWED_BYTES = 64 << 20
 _LEAST_EACH, _MOST_EACH = 2, 8
 #: a parcel is late after so many times what parcels usually take, and so many seconds
 _LATE_TIMES, _LATE_S = 3.0, 0.15
-#: seconds for which suspects wait for a worker when the last one was lost: home does them then, and may end as the worker did
+#: seconds for which suspects wait for a worker when the last one was lost: home does them then, in a process of their own
 SUSPECTS_WAIT_S = 5.0
 #: how fast what is usual follows what happens
 _FOLLOWS = 0.2
@@ -216,8 +216,8 @@ class ParcelLedger:
         able = self.able
         if self._indoors:
             parcel = self._indoors.pop()
-        elif self._suspects and not able and now >= self._lonely_s + SUSPECTS_WAIT_S:
-            parcel = self._suspects.pop()  # nobody is left who could end instead of this process
+        elif self._suspects and not able and now >= self._lonely_s + SUSPECTS_WAIT_S and not self._tries:
+            parcel = self._suspects.pop()  # one at a time: other threads have other things to do
         elif self._waiting and not (self.shy and (able or now < self.waits_until)):
             parcel = self._waiting.pop()
         else:
@@ -227,6 +227,11 @@ class ParcelLedger:
         self.home_busy += 1
         parcel.holders[HOME] = 0.0
         return parcel
+
+    @property
+    def _tries(self) -> bool:
+        """Whether home is at a suspect."""
+        return any(HOME in parcel.holders and parcel.suspect and parcel.asked is not None for parcel in self.open.values())
 
     def for_workers(self, now: float) -> Iterator[tuple[WorkerAccount, Parcel]]:
         """What is to be sent now, and to whom: each in turn gets a parcel, as long as they have room.

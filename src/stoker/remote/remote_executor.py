@@ -30,7 +30,7 @@ from ..engine.executor import CRASHED, KILLED, Address, Channel, Executor, Outco
 from ..engine.run_task import run_task
 from ..engine.threads import ThreadExecutor
 from ..engine.wake_pipe import WakePipe
-from ..errors import WorkerRefused
+from ..errors import WorkerRefused, message_of
 from ..sizes import counted
 from ..storage.plain_values import Unstorable
 from .carrier import Carrier, make_results
@@ -61,6 +61,7 @@ from .frames import (
     other_version,
     packed,
 )
+from .home_process import HomeProcess
 from .identities import differences
 from .listening_port import Port
 from .parcel_ledger import Parcel, ParcelLedger, WorkerAccount
@@ -72,6 +73,8 @@ R = TypeVar("R")
 
 _log = logging.getLogger("stoker")
 _CLOSE_S = 1.0
+#: what this program has for rows at which a worker ended
+_OWN = "the worker process of this program"
 #: workers that a trainer takes
 _MOST_WORKERS = 1024
 #: how often messages are taken in before somebody who is gone counts as lost
@@ -139,6 +142,10 @@ class RemoteExecutor(Executor):
     @property
     def stopped(self) -> bool:
         return self._exchange.home.stopped
+
+    @property
+    def starting(self) -> bool:
+        return self._exchange.home_process.starting
 
     def allocate(self, nbytes: int) -> tuple[NDArray[np.uint8], Address | None]:
         return np.empty(nbytes, np.uint8), None
@@ -217,6 +224,7 @@ class _Exchange:
         self._freed: dict[Any, list[int]] = {}  # parcels whose answers are not needed any more, and who does not know it yet
         self._refused: set[str] = set()  # what was logged
         self._told_unsent = self._told_suspect = False
+        self._safe = True  # what may end its worker can be made in a process of this program
         self._pythons: set[str] = set()  # the same of versions that are not this one's
         self._wake = WakePipe()
         stop = threading.Event()
@@ -228,6 +236,7 @@ class _Exchange:
             raise
         try:
             self.home = ThreadExecutor(threads, make_scratch)
+            self.home_process = HomeProcess(make_scratch)
             self._errands = self.home.channel(self._run_errand, self)
             self._daemons.start("the thread that talks to remote workers", "stoker-remote", self._run, stop)
         except BaseException:
@@ -265,15 +274,16 @@ class _Exchange:
         self._wake.ring()
 
     def end_stuck(self, quiet_s: float) -> bool:
-        before, found = time.monotonic() - quiet_s, False
+        before = time.monotonic() - quiet_s
         cause = f"was stuck: it did not finish within {quiet_s:g} s"
+        found = self.home_process.end_stuck(cause)
         with self._lock:
             workers = list(self.ledger.workers.values())
         for worker in workers:
             since = [parcel.holders.get(worker.number, before + 1) for parcel in list(worker.held.values())]
             if since and min(since) <= before:
                 found = True
-                self._mail.append((worker.address, packed(Refused(f"a task {cause}"))))
+                self._mail.append((worker.address, packed(Refused(f"a task {cause}", stuck=True))))
                 self._lose(worker, cause, CRASHED)
         self._wake.ring()
         return found
@@ -291,6 +301,7 @@ class _Exchange:
 
     def close(self) -> None:
         self._daemons.close(_CLOSE_S)
+        self.home_process.close()
         self.home.close()
         self._wake.close()
 
@@ -299,18 +310,15 @@ class _Exchange:
     def _occupy_home(self) -> None:
         """Give free threads of this process something to do. The lock is held."""
         while (parcel := self.ledger.for_home(time.monotonic())) is not None:
-            if parcel.suspect and parcel.asked is not None and not self._told_suspect:
-                self._told_suspect = True
-                _log.warning(
-                    "no remote worker is left to try the rows at which one ended; this program makes them itself, and may end "
-                    "at them, too"
-                )
             self._errands.submit([Task(0, 0, _Errand(parcel))])
 
     def _run_errand(self, errand: _Errand, scratch: Any) -> list[Outcome[Any, Any]]:
         """In a thread of this process."""
         parcel = errand.parcel
         line: _RemoteChannel[Any, Any] = parcel.line
+        suspect = parcel.suspect and parcel.asked is not None and not errand.apart
+        if suspect and self._safe and (tried := self._tried(parcel)) is not None:
+            return tried
         if not errand.apart:
             outcomes: list[Outcome[Any, Any]] = []
             for task in parcel.tasks:
@@ -334,6 +342,39 @@ class _Exchange:
         if settled is None:
             return []
         self._mail += [(worker.address, packed(Unwanted([parcel.serial]))) for worker in settled[1]]
+        return self._written(parcel, opened)
+
+    def _tried(self, parcel: Parcel) -> list[Outcome[Any, Any]] | None:
+        """The outcomes of rows at which a worker ended, made in a process of their own. None: they cannot be."""
+        line: _RemoteChannel[Any, Any] = parcel.line
+        assert line.carrier is not None and parcel.asked is not None
+        if not self._told_suspect:
+            self._told_suspect = True
+            _log.warning(
+                "no remote worker is left to try the rows at which one ended; a worker process of this program tries them"
+            )
+        try:
+            outcome = self.home_process.make(line.carrier, parcel.asked, lambda: not line.cancelled)
+            if outcome is not None and outcome.fault is not None:
+                raise outcome.fault.error()
+        except Exception as error:  # noqa: BLE001  whatever kept the pipeline from being sent there
+            self._safe = False
+            _log.warning(
+                "%s cannot do that; this program itself does, and may end as the worker did: %s", _OWN, message_of(error)
+            )
+            return None
+        opened: list[_Opened] = []
+        if outcome is not None and outcome.result is not None:
+            header, buffers = outcome.result
+            message = from_worker(header)
+            assert isinstance(message, Results)
+            opened = self._opened(parcel, message.results, BufferQueue([buffer.data for buffer in buffers]))
+        elif outcome is not None and not outcome.lost:
+            return None  # it ended nothing, and cannot be sent from there
+        with self._lock:
+            self.ledger.settle(parcel.serial)
+        if outcome is not None and outcome.lost:
+            return [_lost(task, outcome.blame, f"of {_OWN} {outcome.cause}") for task in parcel.tasks]
         return self._written(parcel, opened)
 
     def put(self, errands: list[Outcome[_Errand, list[Outcome[Any, Any]]]]) -> None:

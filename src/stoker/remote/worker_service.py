@@ -75,8 +75,15 @@ class _AskedRows:
     came_s: float
 
 
+class Stuck(Exception):
+    """A task does not come to its end, so this process has to."""
+
+
 class WorkerService:
-    """One worker. `say` takes a line for whoever watches; `once`: it leaves when the trainer has ended."""
+    """One worker. `say` takes a line for whoever watches; `once`: it leaves when the trainer has ended.
+
+    `successor`: there was one before, so there may have been a trainer, too. `worked` is called when it has made its first rows.
+    """
 
     def __init__(
         self,
@@ -90,6 +97,8 @@ class WorkerService:
         make_scratch: Callable[[], Any],
         say: Callable[[str], None],
         once: bool = False,
+        successor: bool = False,
+        worked: Callable[[], object] = lambda: None,
         memory: PoolMemory | None = None,
     ) -> None:
         self._address, self._keys, self._carriers, self._say, self._once = address, keys, carriers, say, once
@@ -109,7 +118,8 @@ class WorkerService:
         self._welcome: Welcome | None = None
         self._time = self._trainer = 0
         self._heard_s = self._began_s = self._beat_due = 0.0
-        self._reached_s = 0.0  # when somebody was last there; 0: there was no trainer yet
+        self._reached_s = time.monotonic() if successor else 0.0  # when somebody was last there; 0: there was no trainer yet
+        self._worked: Callable[[], object] | None = worked  # None: it was called
         self._jobs: dict[int, _AskedRows] = {}  # that are not answered, by serial
         self._out: deque[tuple[int, int, list[Buffer], list[memoryview] | None]] = deque()  # time, serial, parts, what is lent
         self._leaving, self._ended, self._answered = False, False, False
@@ -123,7 +133,7 @@ class WorkerService:
         self._wake.ring()
 
     def run(self) -> None:
-        """Work until somebody says `leave`. Raises WorkerRefused where the trainer does not want this worker."""
+        """Work until somebody says `leave`. Raises WorkerRefused where the trainer does not want this worker, and Stuck."""
         try:
             self._connect()
             while not self._leaving and not (self._once and self._over()):
@@ -196,6 +206,9 @@ class WorkerService:
                 if lent is not None:
                     self._lent[serial] = lent
                 self._send(parts)
+                if self._worked is not None:
+                    self._worked()
+                    self._worked = None
         self._receive()
         self._keep_time(time.monotonic())
 
@@ -263,6 +276,8 @@ class WorkerService:
             if message.mapped and self._memory is not None:
                 self._process = watch_of(message.pid)  # where it is not seen from here, rows are sent
             self._say(f"working for the trainer at {self._address}")
+        elif isinstance(message, Refused) and message.stuck:
+            raise Stuck(f"the trainer at {self._address} gave this worker up: {message.why}")
         elif isinstance(message, Refused):
             raise WorkerRefused(f"the trainer at {self._address} refused this worker: {message.why}")
         elif isinstance(message, Stranger) and self._welcome is not None:

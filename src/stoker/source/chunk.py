@@ -10,7 +10,7 @@ from typing import Any, Union, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import BatchError, ReadError, SampleError
+from ..errors import SKIP, BatchError, ReadError, SampleError
 from ..kernel.file_reads import Arena
 from .sample_names import KEY, ListedNames, NamedSample, Names, join_names
 from .shards.seekrows import Seeks, merged
@@ -189,7 +189,7 @@ class Chunk:
     def out_of_memory(self, row: int, cause: MemoryError, beside: str = "") -> ReadError:
         """The error of a row for which there is no memory; `beside` says what else is there."""
         told = f"there is not enough memory for this sample{beside}{f' ({cause})' if str(cause) else ''}"
-        error = ReadError(f"{self.place(row)}: {told}; make it smaller, or skip it with .on_error('skip')")
+        error = ReadError(f"{self.place(row)}: {told}; make it smaller, or {SKIP}")
         error.errno, error.__cause__ = errno.ENOMEM, cause
         return error
 

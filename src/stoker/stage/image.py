@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import (
+    SKIP,
     BoxError,
     CorruptImage,
     ImageError,
@@ -38,7 +39,7 @@ from ..storage.scratch import Scratch
 from .boxes import move_column
 from .stage import Stage, Targets
 
-_REMEDY = "replace it, or skip bad samples with .on_error('skip')"
+_REMEDY = f"replace it, or {SKIP}"
 #: what the kernel says of pictures in which Pillow may find no fault
 _DAMAGE = (Status.TRUNCATED, Status.CORRUPT)
 

@@ -105,7 +105,7 @@ class DataLoader(torch_data.DataLoader):  # type: ignore[misc]
         executor: str | None = None,
         memory: int | str = "2GB",
     ) -> None:
-        if executor is not None and executor not in _EXECUTORS:
+        if executor is not None and (not isinstance(executor, str) or executor not in _EXECUTORS):
             raise ConfigError(f"DataLoader(executor={executor!r}): choose one of {', '.join(_EXECUTORS)}")
         if executor == "threads" and worker_init_fn is not None:
             raise ConfigError(

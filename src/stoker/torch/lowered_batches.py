@@ -12,6 +12,7 @@ from ..batch.slab import SlabPool
 from ..device import choose_output
 from ..engine.executor import Executor
 from ..engine.schedule import Window
+from ..errors import SKIP, SampleError
 from ..loader.batch_units import BatchUnit, described
 from ..loader.build import (
     compile_work,
@@ -29,12 +30,25 @@ from ..plan.order import Places
 from .index_order import Pick
 from .lowered_dataset import Lowered
 
+#: what helps a pipeline against a bad sample, and what helps here
+_REMEDIES = {
+    SKIP: "leave its index out with torch.utils.data.Subset",
+    "loader(executor='inline')": "num_workers=0",
+}
+
 
 class LoweredUnit(BatchUnit):
     """One batch of a data set that Stoker reads itself."""
 
     pick: Pick
     ended = False
+
+    def _fail(self, row: int, error: BaseException) -> None:
+        if isinstance(error, SampleError):
+            for known, here in _REMEDIES.items():
+                error.message = error.message.replace(known, here)
+            error.args = (error.message,)
+        super()._fail(row, error)
 
     @property
     def added(self) -> int:

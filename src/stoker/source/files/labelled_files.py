@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import ConfigError, ReadError, SourceEmpty, SourceNotFound
+from ...errors import SKIP, ConfigError, ReadError, SourceEmpty, SourceNotFound
 from ...kernel import native
 from ...kernel.file_reads import MAX_FILE_BYTES
 from ...kernel.render import FileInput, Renderer
@@ -258,7 +258,7 @@ def _remedy(path: bytes, code: int) -> str:
     target = link_target(path) if code == errno.ENOENT else None
     known = _REMEDIES.get(code, "check the disk and the path")
     told = known if target is None else f"it is a link to {printable(target)}, which does not exist: restore it"
-    return f"{told}, or use on_error('skip')"
+    return f"{told}, or {SKIP}"
 
 
 def _checked_root(root: AnyPath) -> bytes:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import ConfigError, CorruptImage, ImageError, SourceNotFound
+from ...errors import SKIP, ConfigError, CorruptImage, ImageError, SourceNotFound
 from ...kernel import native
 from ...kernel.render import Renderer
 from ...sizes import counted
@@ -196,9 +196,7 @@ class VocSource(Source):
 
     def _unmeasured(self, index: int, cause: ImageError) -> Exception:
         what = f"{self.origin(index)}: its annotation has no size, and the image's own cannot be read: {cause}"
-        error = type(cause)(
-            f"{what}; take it off the list, or use on_error('skip')", key=self.key(index), origin=self.origin(index)
-        )
+        error = type(cause)(f"{what}; take it off the list, or {SKIP}", key=self.key(index), origin=self.origin(index))
         error.__cause__ = cause
         return error
 

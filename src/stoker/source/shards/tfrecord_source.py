@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import ConfigError, RecordError
+from ...errors import SKIP, ConfigError, RecordError
 from ...kernel.records import Seal, verify_records
 from ...storage.blob import Blob
 from ...storage.scratch import Scratch
@@ -76,7 +76,7 @@ class TfrecordSource(RecordSource):
         blob = self.blobs[self.shard_of(index)]
         return RecordError(
             f"{blob.url}: the record at byte {int(self._start[index, 0]) - 12:,} (sample {self.key(index)!r}) does not match its "
-            "checksum; it is damaged: fetch or make the file again, or use on_error('skip')"
+            f"checksum; it is damaged: fetch or make the file again, or {SKIP}"
         )
 
     def _identity(self) -> tuple[str, ...]:
