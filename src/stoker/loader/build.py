@@ -194,8 +194,7 @@ def make_executor(
     """
 
     def start(processes: int, threads: int, kind: str = "processes") -> Executor:
-        found = preflight(processes, threads, memory=memory, batch_bytes=batch_bytes(plan), pinned=pinned)
-        _log.debug("%s", found.line)
+        _log.debug("%s", preflight(processes, threads, memory=memory, batch_bytes=batch_bytes(plan), pinned=pinned))
         return EXECUTORS.get(kind, "loader()")(processes * threads, Scratch, processes)
 
     call = f"loader(executor={name!r}"
