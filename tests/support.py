@@ -39,6 +39,26 @@ def until(happens: Callable[[], _T], name: str = "it", within_s: float = DEADLIN
     return found
 
 
+def together(count: int, work: Callable[[int], Any]) -> list[Any]:
+    """What `work` gave or raised in each of `count` threads that began at the same time; it is given their numbers."""
+    results: list[Any] = [None] * count
+    start = threading.Barrier(count)
+
+    def run(number: int) -> None:
+        start.wait(DEADLINE_S)
+        try:
+            results[number] = work(number)
+        except Exception as error:
+            results[number] = error
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(DEADLINE_S)
+    return results
+
+
 def process_id(pid: int) -> str:
     """A process by its number and when it began: a busy machine soon gives the number alone to another. "": it has ended."""
     try:

@@ -157,20 +157,7 @@ def tar(
     from .engine.each import Crew
     from .source.opening import open_tar
 
-    return Pipeline(
-        open_tar(
-            shards,
-            index=index,
-            interleave=interleave,
-            defaults=defaults,
-            allow_pickle=allow_pickle,
-            decode=decode,
-            cache=cache,
-            patience=patience,
-            seek=seek,
-            crew=Crew,
-        )
-    )
+    return Pipeline(open_tar(shards, index, interleave, defaults, allow_pickle, decode, cache, patience, seek, Crew))
 
 
 @advised
@@ -196,18 +183,7 @@ def tfrecord(
     from .engine.each import Crew
     from .source.opening import open_tfrecord
 
-    return Pipeline(
-        open_tfrecord(
-            shards,
-            features=features,
-            compression=compression,
-            interleave=interleave,
-            cache=cache,
-            patience=patience,
-            seek=seek,
-            crew=Crew,
-        )
-    )
+    return Pipeline(open_tfrecord(shards, features, compression, interleave, cache, patience, seek, Crew))
 
 
 @advised

@@ -15,22 +15,14 @@ import pytest
 import stoker
 from stoker.device import torch_output
 from stoker.errors import BatchError, ConfigError
-from stoker.image import RandomResizedCrop
 
-from ..loader.runs import PIPELINES, SINGLES, epochs_of, feed_hash, numbers, tokens
+from ..loader.runs import numbers, tokens
 from .emulated_cuda import EmulatedCuda, EmulatedCudaOutput, EmulatedStream, Module
 from .emulated_cuda import recorded as recorded
 from .emulated_gpu import driver_library as driver_library
 from .emulated_gpu import emulated as emulated
 
 torch = pytest.importorskip("torch")
-
-
-@pytest.mark.parametrize("kind", ["shuffled", "last batch kept", "map_batch", "pad", "filter", "stream"])
-def test_tensors_hold_what_arrays_would(kind: str) -> None:
-    pipeline = PIPELINES[kind](4)
-    with pipeline.loader() as a, pipeline.loader(format="torch") as b:
-        assert epochs_of(a, 2) == epochs_of(b, 2)
 
 
 def test_numbers_become_tensors_and_the_rest_stays() -> None:
@@ -40,25 +32,6 @@ def test_numbers_become_tensors_and_the_rest_stays() -> None:
     assert kinds == {
         "n": torch.int64, "f": torch.float64, "b": torch.bool, "text": list, "raw": list, "list": list, "c": torch.complex128,
     }  # fmt: skip
-
-
-def test_a_tensor_lies_in_the_slabs_own_memory(image_folder: Path) -> None:
-    pipeline = stoker.files(image_folder).image("image", RandomResizedCrop(32)).batch(6)
-    with pipeline.loader(threads=2, format="torch", ahead=2) as loader:
-        addresses = {batch["image"].data_ptr() for _ in range(10) for batch in loader}
-        assert len(addresses) <= 8, "slabs are used again under tensors too"
-        iterator = iter(loader)
-        slabs = [returned.slab.memory.ctypes.data for returned in loader._machinery.slabs._free]
-        batch = next(iterator)
-        assert batch["image"].data_ptr() in {*addresses, *slabs}
-        assert batch["image"].numpy().ctypes.data == batch["image"].data_ptr()
-
-
-def test_tensors_that_are_kept_are_not_overwritten() -> None:
-    with numbers(400).shuffle(seed=1).batch(4).loader(threads=2, format="torch") as loader:
-        kept = [(batch["y"], batch["y"].clone()) for _ in range(5) for batch in loader]
-        slices = [(batch["y"][1:2, 2:].t(), batch["y"][1:2, 2:].t().clone()) for batch in loader]
-    assert all(torch.equal(tensor, copy) for tensor, copy in kept + slices)
 
 
 @pytest.mark.parametrize(
@@ -87,21 +60,6 @@ def test_a_type_torch_does_not_have_is_named() -> None:
             next(iterator)
         with pytest.raises(StopIteration):
             next(iterator)
-
-
-@pytest.mark.parametrize("kind", SINGLES)
-def test_single_samples_hold_what_they_would_as_arrays(kind: str) -> None:
-    import hashlib
-
-    def contents(sample: Any) -> str:
-        sha = hashlib.sha256()
-        for name, value in sample.items():
-            sha.update(name.encode())
-            feed_hash(sha, np.asarray(value))
-        return sha.hexdigest()
-
-    pipeline = SINGLES[kind]()
-    assert [contents(s) for s in pipeline.loader()] == [contents(s) for s in pipeline.loader(format="torch")]
 
 
 def test_a_device_implies_torch_and_the_cpu_is_one() -> None:

@@ -131,31 +131,31 @@ def test_a_finishing_task_sees_the_others_done(executor: Executor) -> None:
         assert seen[-1] == (unit.number, "finish") and len(seen) == len(unit.results) >= 2
 
 
+class Watched(Channel[Any, Any]):
+    """Passes everything on, and notes what is submitted."""
+
+    def __init__(self, inner: Channel[Any, Any]) -> None:
+        self.inner = inner
+        self.submitted: list[tuple[list[Task[Any]], bool]] = []
+
+    def submit(self, tasks: list[Task[Any]], *, first: bool = False) -> None:
+        self.submitted.append((tasks, first))
+        self.inner.submit(tasks, first=first)
+
+    def collect(self, timeout_s: float) -> list[Outcome[Any, Any]]:
+        return self.inner.collect(timeout_s)
+
+    def cancel(self) -> None:
+        self.inner.cancel()
+
+
 def test_a_finishing_task_goes_before_all_look_ahead_work() -> None:
-    submitted: list[tuple[int, bool]] = []
-
-    class Watched(Channel[Any, Any]):
-        """Passes everything on to the inline executor's channel."""
-
-        def __init__(self, inner: Channel[Any, Any]) -> None:
-            self.inner = inner
-
-        def submit(self, tasks: list[Task[Any]], *, first: bool = False) -> None:
-            submitted.extend((task.number, first) for task in tasks)
-            self.inner.submit(tasks, first=first)
-
-        def collect(self, timeout_s: float) -> list[Outcome[Any, Any]]:
-            return self.inner.collect(timeout_s)
-
-        def cancel(self) -> None:
-            self.inner.cancel()
-
     executor = InlineExecutor(1, Scratch)
     units = Listed([Numbers(n, finish=True) for n in range(5)])
     channel = Watched(executor.channel(lambda content, _: content))
     take_all(Feed(units, channel, executor, window=Window(4, 4), budget=1 << 40, watchdog_s=30.0))
-    assert len([number for number, _ in submitted if number == FINISH]) == 5
-    assert all(first == (number == FINISH) for number, first in submitted)
+    finishing = [task.number == FINISH for tasks, _ in channel.submitted for task in tasks]
+    assert sum(finishing) == 5 and finishing == [first for tasks, first in channel.submitted for _ in tasks]
 
 
 def test_tasks_of_a_feed_that_takes_what_others_give_go_before_theirs() -> None:
@@ -500,8 +500,6 @@ def test_slow_rows_are_no_stall_as_long_as_they_move(passing: Passing) -> None:
 
 
 def test_tasks_that_take_long_begin_first_but_only_so_many_at_a_time_and_those_that_are_due_at_once() -> None:
-    groups: list[list[tuple[int, int]]] = []
-
     class Early:
         def lanes(self, workers: int) -> int:
             return 1
@@ -516,28 +514,12 @@ def test_tasks_that_take_long_begin_first_but_only_so_many_at_a_time_and_those_t
             self.early = {1, 3}
             return [(self.number, task) for task in range(4)]
 
-    class Watched(Channel[Any, Any]):
-        """Passes everything on, and notes what goes first."""
-
-        def __init__(self, inner: Channel[Any, Any]) -> None:
-            self.inner = inner
-
-        def submit(self, tasks: list[Task[Any]], *, first: bool = False) -> None:
-            if first:
-                groups.append([(task.unit, task.number) for task in tasks])
-            self.inner.submit(tasks, first=first)
-
-        def collect(self, timeout_s: float) -> list[Outcome[Any, Any]]:
-            return self.inner.collect(timeout_s)
-
-        def cancel(self) -> None:
-            self.inner.cancel()
-
     executor = InlineExecutor(1, Scratch)
     channel = Watched(executor.channel(lambda content, _: content))
     units = Listed([Mixed(n) for n in range(6)])
     taken = take_all(Feed(units, channel, executor, window=Window(4, 4), budget=1 << 40, watchdog_s=30.0, early=Early()))
     assert [sorted(unit.results) for unit in taken] == [[(n, task) for task in range(4)] for n in range(6)]
+    groups = [[(task.unit, task.number) for task in tasks] for tasks, first in channel.submitted if first]
     assert [each for group in groups for each in group] == [(n, task) for n in range(6) for task in (1, 3)]
     assert groups[0] == [(0, 1), (0, 3), (1, 1), (1, 3)], "the lane that is free gets all there are at first"
 

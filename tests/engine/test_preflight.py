@@ -29,16 +29,15 @@ ROOMY = Machine(
 
 def test_one_line_says_what_was_found() -> None:
     found = preflight(4, 2, memory=2 * GB, machine=ROOMY)
-    assert found.line == (
+    assert found == (
         "4 processes of 2 threads, each a fresh interpreter; 8 usable cores; 12.0 GB of memory free of the 16.0 GB this "
         "container may take; 1,004 of 1,024 descriptors free"
     )
-    assert not found.tight
 
 
 def test_what_no_limit_is_known_of_is_not_mentioned() -> None:
     found = preflight(1, 16, memory=2 * GB, batch_bytes=GB, machine=Machine(cores=16, interpreter="python"))
-    assert found.line == "1 process of 16 threads, each a fresh interpreter; 16 usable cores"
+    assert found == "1 process of 16 threads, each a fresh interpreter; 16 usable cores"
 
 
 @pytest.mark.parametrize(
@@ -70,14 +69,13 @@ def test_exactly_what_is_needed_is_enough() -> None:
 
 def test_what_may_become_too_little_is_said_and_not_refused() -> None:
     found = preflight(4, 8, memory=2 * GB, machine=replace(ROOMY, memory_left=GB))
-    assert found.tight == "32 threads for 8 cores; workers and memory='2.0 GB' may take 2.1 GB, more than is free"
-    assert found.line.endswith(found.tight)
+    assert found.endswith("; 32 threads for 8 cores; workers and memory='2.0 GB' may take 2.1 GB, more than is free")
 
 
 def test_memory_that_may_be_locked_is_said_where_a_device_reads_it() -> None:
     limited = replace(ROOMY, locked_limit=8 << 20)
-    assert "8.4 MB may be locked (ulimit -l)" in preflight(1, 1, pinned=True, machine=limited).line
-    assert "locked" not in preflight(1, 1, machine=limited).line
+    assert "8.4 MB may be locked (ulimit -l)" in preflight(1, 1, pinned=True, machine=limited)
+    assert "locked" not in preflight(1, 1, machine=limited)
 
 
 def cgroup(tmp_path: Path, own: str, files: dict[str, str]) -> Machine:
@@ -119,7 +117,7 @@ def test_without_a_limit_there_is_what_the_machine_has(tmp_path: Path) -> None:
 
 
 def test_this_machine_can_run_a_worker() -> None:
-    assert re.match(r"1 process of 1 thread, each a fresh interpreter; \d+ usable cores?; ", preflight(1, 1).line)
+    assert re.match(r"1 process of 1 thread, each a fresh interpreter; \d+ usable cores?; ", preflight(1, 1))
 
 
 def test_a_loader_looks_before_it_starts_processes(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:

@@ -19,15 +19,15 @@ def test_gather_equals_indexing(shape: tuple[int, ...], dtype: type) -> None:
     table = np.random.default_rng(0).integers(0, 100, shape).astype(dtype)
     index = np.array([3, 49, 0, 3, 17])
     out = np.empty((5, *shape[1:]), dtype)
-    native.gather(table, index, out)
+    native.Table(table).gather(index, out)
     assert np.array_equal(out, table[index])
 
 
 def test_gather_takes_rows_any_stride_apart_on_both_sides() -> None:
     table, out = np.arange(600).reshape(100, 6)[::3, :4], np.zeros((5, 9), np.int64)
-    native.gather(table, np.arange(5), out[:, :4])
+    native.Table(table).gather(np.arange(5), out[:, :4])
     assert np.array_equal(out[:, :4], table[:5]) and not out[:, 4:].any()
-    native.gather(table[::-1], np.arange(5), out[:, :4])
+    native.Table(table[::-1]).gather(np.arange(5), out[:, :4])
     assert np.array_equal(out[:, :4], table[::-1][:5])
 
 
@@ -35,7 +35,7 @@ def test_gather_reads_a_memory_map(tmp_path: Path) -> None:
     np.save(tmp_path / "t.npy", np.arange(400, dtype=np.float32).reshape(100, 4))
     table = np.load(tmp_path / "t.npy", mmap_mode="r")
     out = np.empty((2, 4), np.float32)
-    native.gather(table, np.array([99, 1]), out)
+    native.Table(table).gather(np.array([99, 1]), out)
     assert np.array_equal(out, table[[99, 1]])
 
 
@@ -43,7 +43,7 @@ def test_gather_reads_a_memory_map(tmp_path: Path) -> None:
 def test_an_index_out_of_range_is_refused_and_nothing_is_written(index: list[int]) -> None:
     out = np.full((len(index), 3), 7)
     with pytest.raises(KernelError, match="stk_gather"):
-        native.gather(np.zeros((50, 3), np.int64), np.array(index), out)
+        native.Table(np.zeros((50, 3), np.int64)).gather(np.array(index), out)
     assert (out == 7).all()
 
 
@@ -51,9 +51,9 @@ def test_gather_refuses_arrays_that_do_not_match() -> None:
     table = np.zeros((50, 3), np.int64)
     for out in (np.zeros((2, 3), np.int32), np.zeros((2, 4), np.int64), np.zeros((1, 3), np.int64)):
         with pytest.raises(KernelError, match="do not fit"):
-            native.gather(table, np.array([0, 1]), out)
+            native.Table(table).gather(np.array([0, 1]), out)
     with pytest.raises(KernelError, match="contiguous"):
-        native.gather(table, np.array([0, 1]), np.zeros((3, 2), np.int64).T)
+        native.Table(table).gather(np.array([0, 1]), np.zeros((3, 2), np.int64).T)
 
 
 @pytest.mark.parametrize("rows", [1, 4095, 4099])

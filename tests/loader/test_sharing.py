@@ -16,6 +16,7 @@ from stoker.errors import ClosedError
 from stoker.loader import loader as loading
 from stoker.storage.scratch import Scratch
 
+from ..support import together
 from .runs import numbers, odd, samples
 
 LONG_S = 60.0
@@ -40,26 +41,6 @@ def xs(step: Any) -> list[int]:
     return [int(x) for x in (step["x"] if hasattr(step, "rows") else [step["x"]])]
 
 
-def together(count: int, work: Callable[[], Any]) -> list[Any]:
-    """What `work` gave or raised in each of `count` threads that began at the same time."""
-    results: list[Any] = [None] * count
-    start = threading.Barrier(count)
-
-    def run(number: int) -> None:
-        start.wait(LONG_S)
-        try:
-            results[number] = work()
-        except Exception as error:
-            results[number] = error
-
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(LONG_S)
-    return results
-
-
 @pytest.mark.parametrize("name", PIPELINES)
 @pytest.mark.parametrize("how", ["threads", "inline", "the pipeline itself"])
 def test_every_batch_goes_to_one_thread(name: str, how: str) -> None:
@@ -67,11 +48,11 @@ def test_every_batch_goes_to_one_thread(name: str, how: str) -> None:
     expected = [x for step in pipeline for x in xs(step)]
     if how == "the pipeline itself":
         shared = iter(pipeline)
-        shares = together(4, lambda: [x for step in shared for x in xs(step)])
+        shares = together(4, lambda _: [x for step in shared for x in xs(step)])
     else:
         with pipeline.loader(executor=how) as loader:
             shared = iter(loader)
-            shares = together(4, lambda: [x for step in shared for x in xs(step)])
+            shares = together(4, lambda _: [x for step in shared for x in xs(step)])
             assert loader.epoch == 1 and loader.stats().epochs == 1
             assert loader.state_dict()["row"] == 0
     assert all(share == sorted(share) for share in shares), "each thread gets its batches in order"
@@ -85,7 +66,7 @@ def test_the_error_of_a_batch_goes_to_one_thread_and_ends_the_iteration_of_all()
         return x
 
     shared = iter(numbers(60).map(x=picky).batch(1))
-    shares = together(3, lambda: [x for step in shared for x in xs(step)])
+    shares = together(3, lambda _: [x for step in shared for x in xs(step)])
     assert sum(isinstance(share, stoker.errors.FunctionError) for share in shares) == 1
     assert next(shared, None) is None
 
@@ -122,7 +103,7 @@ def test_closing_ends_the_wait_of_every_thread(executor: str, monkeypatch: pytes
         release.set()
 
     works = iter([ask, ask, end])
-    raised = together(3, lambda: next(works)())
+    raised = together(3, lambda _: next(works)())
     assert [type(result) for result in raised if result is not None] == [ClosedError] * 2
     for thread in set(threading.enumerate()) - others:
         thread.join(LONG_S)
@@ -165,7 +146,7 @@ def test_who_waits_when_another_thread_comes_to_the_end_has_come_to_the_end_too(
         def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
             if blocking:
                 loader._turn = self.turn
-                assert [len(batches) for batches in together(1, lambda: list(shared))] == [1]
+                assert [len(batches) for batches in together(1, lambda _: list(shared))] == [1]
             return False
 
     loader._turn = Busy()

@@ -37,6 +37,7 @@ from stoker.remote.pool_service import PoolService
 
 from ..contract.test_executors import expected, picky, pipeline_named
 from ..loader.runs import PIPELINES, ROOT, SINGLES, epochs_of, hash_of, numbers, sha_of_run
+from ..support import together
 from .serving import DEADLINE_S, HERE, executor_of, impatient, until, workers_of
 
 __all__ = ["impatient"]
@@ -154,16 +155,7 @@ def test_what_four_trainers_ask_for_is_made_once(monkeypatch: pytest.MonkeyPatch
     with pool(pixels()) as service, ExitStack() as open_:
         made = keys_made(service, monkeypatch)
         loaders = [open_.enter_context(trainer(pixels(), service.address)) for _ in range(4)]
-        found: list[Any] = [None] * 4
-
-        def run(number: int) -> None:
-            found[number] = hashlib.sha256(repr(epochs_of(loaders[number], 2)).encode()).hexdigest()
-
-        threads = [threading.Thread(target=run, args=(number,)) for number in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(DEADLINE_S)
+        found = together(4, lambda number: hashlib.sha256(repr(epochs_of(loaders[number], 2)).encode()).hexdigest())
         assert found == [oracle] * 4
         assert len({*made}) == len(made), "nothing is made twice"
         whole = [key for key in made if key[2] < 2]
@@ -532,20 +524,16 @@ def test_memory_of_others_is_not_taken_for_the_pools() -> None:
 def test_threads_find_what_they_have_taken_while_the_memory_grows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two that are the first in new memory do not map it twice."""
     memory, both = PoolMemory(1 << 20), threading.Barrier(2)
-    mapping, taken = shared_memory.mmap.mmap, list[memoryview]()
+    mapping = shared_memory.mmap.mmap
 
-    def together(*arguments: Any, **options: Any) -> Any:
+    def mapping_at_once(*arguments: Any, **options: Any) -> Any:
         with suppress(threading.BrokenBarrierError):  # as it should be: the other waits for this one
             both.wait(0.2)
         return mapping(*arguments, **options)
 
     memory.allocate(7 << 20)  # so that there is no room for the next
-    monkeypatch.setattr(shared_memory.mmap, "mmap", together)
-    threads = [threading.Thread(target=lambda: taken.append(memory.own(memory.allocate(3 << 20)))) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(DEADLINE_S)
+    monkeypatch.setattr(shared_memory.mmap, "mmap", mapping_at_once)
+    taken = together(2, lambda _: memory.own(memory.allocate(3 << 20)))
     assert [memory.place(data)[1] for data in taken] == [3 << 20] * 2
     memory.close()
 

@@ -28,6 +28,7 @@ from stoker.storage.open_files import files
 from stoker.storage.remote import RemoteBlob
 from stoker.storage.retry import Patience
 
+from ..support import together
 from .conftest import fork, in_child, open_files
 from .server import Server, Status
 
@@ -485,23 +486,6 @@ def test_damaged_books_are_made_anew(text: bytes, make: Any) -> None:
 
 
 # ---- threads and processes ---------------------------------------------------------------------------------------------------
-
-
-def together(count: int, work: Any) -> list[Any]:
-    results: list[Any] = [None] * count
-
-    def run(number: int) -> None:
-        try:
-            results[number] = work(number)
-        except Exception as error:
-            results[number] = error
-
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    return results
 
 
 @pytest.mark.parametrize("block", [None, "1MiB"])

@@ -6,7 +6,6 @@ import logging
 import os
 import random
 import socket
-import threading
 import time
 import traceback
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from stoker.storage.http import HttpRemote, Target
 from stoker.storage.remote import RemoteBlob
 from stoker.storage.retry import Patience
 
-from ..support import until
+from ..support import together, until
 from .conftest import in_child, secure_server
 from .server import (
     Act,
@@ -515,22 +514,15 @@ def test_a_url_that_cannot_be_used_is_refused_at_the_door(url: str) -> None:
 
 def test_many_threads_share_a_pool(server: Server, quick: Patience) -> None:
     blobs = [RemoteBlob(HttpRemote(server.put(f"/{number}", DATA[number:])), quick) for number in range(4)]
-    wrong: list[Any] = []
 
     def work(seed: int) -> None:
         rng = random.Random(seed)
         for _ in range(25):
             number, start = rng.randrange(4), rng.randrange(200_000)
             length = rng.randrange(1, 20_000)
-            if read(blobs[number], start, start + length) != DATA[number:][start : start + length]:
-                wrong.append((number, start, length))
+            assert read(blobs[number], start, start + length) == DATA[number:][start : start + length]
 
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert not wrong and server.connections <= 8
+    assert together(8, work) == [None] * 8 and server.connections <= 8
     for blob in blobs:
         blob.close()
 

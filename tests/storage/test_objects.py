@@ -9,6 +9,7 @@ import re
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -540,7 +541,7 @@ def test_where_nobody_listens_at_an_endpoint_the_remedy_says_where_to_look(
 ) -> None:
     environment(monkeypatch, "http://127.0.0.1:1")
     with pytest.raises(RemoteError, match=r"the connection failed; gave up .*; check the network, and the address of the server"):
-        opened("s3://bucket/dir/a.tar", quick).stat()
+        opened("s3://bucket/dir/a.tar", replace(quick, budget_s=0.05)).stat()
 
 
 # ---- names, and what is missing ----------------------------------------------------------------------------------------------

@@ -125,7 +125,7 @@ leave(epochs=run())
     fault = Fault(point, action, after=0 if point == "worker starts" else 3, times=times)
     account = play(tmp_path, code, str(epochs := often(1, 4)), data=lab_data, fault=fault, deadline_s=240)
     assert rows(account["epochs"]) == expected(lab_data, epochs)
-    assert (tmp_path / "notes" / "faults").stat().st_size == times, "every fault struck"
+    assert (tmp_path / "notes" / "faults").stat().st_size >= times, "every fault struck; two workers may be at that point at once"
 
 
 @pytest.fixture

@@ -10,31 +10,16 @@
 #include "weigh.h"
 
 #define INLINE static inline __attribute__((always_inline))
+#define WORDS __m256i
+#define OP(name) _mm256_##name
+#define BASES 8
+#include "planes_x86.h"
 
 void stk_weigh_avx2(const stk_filter *filter, const stk_axis *axes, stk_taps *const *taps, int32_t n) {
   weigh_all(filter, axes, taps, n);
 }
 
 /* ---- across ------------------------------------------------------------------------------------------------------------ */
-
-/* What is read of the lanes, block by block: 32 outputs in four vectors, v of which has lanes v and v + 4. */
-typedef struct {
-  const int32_t *base;
-  const uint8_t *picks;
-  const int16_t *weights;
-  int32_t pairs, windows;
-  int close;
-} steps;
-
-INLINE steps first_step(const stk_lanes *lanes, int32_t pairs, int32_t windows, int close) {
-  return (steps){lanes->base, lanes->picks, lanes->weights, pairs, windows, close};
-}
-
-INLINE void advance(steps *s) {
-  s->base += 8;
-  s->picks += 128;
-  s->weights += 64 * s->pairs;
-}
 
 /* Samples of the two lanes of a vector. */
 INLINE __m256i both(const int16_t *one, const int16_t *other) {
@@ -50,7 +35,7 @@ INLINE __m256i in_second(__m256i picks) {
   return _mm256_sub_epi8(picks, _mm256_set1_epi8(16));
 }
 
-/* Eight outputs, plus `offset`, with 6 fractional bits in 32. */
+/* Eight outputs of lanes v and v + 4, plus `offset`, with 6 fractional bits in 32. */
 INLINE __m256i eight(const int16_t *row, const steps *s, int v, int32_t offset) {
   const __m256i picks = _mm256_load_si256((const __m256i *)(s->picks + 32 * v));
   const int16_t *one = row + s->base[2 * v], *other = row + s->base[2 * v + 1], *weights = s->weights + 16 * v * s->pairs;
@@ -136,15 +121,6 @@ INLINE __m256i with_half(__m256i words) {
   return _mm256_add_epi16(words, _mm256_set1_epi16(32));
 }
 
-/* Of luma with the half to be rounded by, and chroma around zero. */
-INLINE void to_rgb(__m256i y, __m256i cb, __m256i cr, __m256i rgb[3]) {
-  rgb[0] = _mm256_add_epi16(_mm256_add_epi16(y, cr), _mm256_mulhrs_epi16(cr, _mm256_set1_epi16(STK_CR_TO_RED)));
-  rgb[1] = _mm256_sub_epi16(_mm256_sub_epi16(y, _mm256_mulhrs_epi16(cb, _mm256_set1_epi16(STK_CB_FROM_GREEN))),
-                            _mm256_mulhrs_epi16(cr, _mm256_set1_epi16(STK_CR_FROM_GREEN)));
-  rgb[2] = _mm256_add_epi16(_mm256_add_epi16(y, cb), _mm256_mulhrs_epi16(cb, _mm256_set1_epi16(STK_CB_TO_BLUE)));
-  for (int k = 0; k < 3; k++) rgb[k] = _mm256_srai_epi16(rgb[k], 6);
-}
-
 /* Red, green and blue of half a block, as words; gray is all three. */
 INLINE void convert_half(const int16_t *const lines[3], stk_colour colour, int64_t i, __m256i rgb[3]) {
   const __m256i y = with_half(line(lines[0] + i));
@@ -196,70 +172,19 @@ INLINE void interleave(const __m256i rgb[3], uint8_t *out) {
   put_lanes(_mm256_blendv_epi8(_mm256_blendv_epi8(r, g, ARE(2, 1)), b, ARE(2, 2)), out + 32);
 }
 
-/* The last block of a line ends where the line does, and does some pixels again; a line shorter than one goes through `few`. */
-INLINE void interleaved(const int16_t *const from[3], stk_colour colour, int32_t count, uint8_t *out) {
-  const int16_t *const lines[3] = {from[0], colour == STK_GRAYSCALE ? NULL : from[1], colour == STK_GRAYSCALE ? NULL : from[2]};
-  __m256i rgb[3];
-  if (count < PIXELS) {
-    uint8_t few[3 * PIXELS];
-    convert(lines, colour, 0, rgb);
-    interleave(rgb, few);
-    memcpy(out, few, 3 * (size_t)count);
-    return;
-  }
-  for (int32_t i = 0; i < count; i += PIXELS) {
-    const int64_t at = i + PIXELS <= count ? i : count - PIXELS;
-    convert(lines, colour, at, rgb);
-    interleave(rgb, out + 3 * at);
-  }
+INLINE void store(uint8_t *out, __m256i bytes) {
+  _mm256_storeu_si256((__m256i *)out, bytes);
 }
+
+#define V __m256i
+#include "planes_body.h"
 
 void stk_interleaved_avx2(const int16_t *const lines[3], stk_colour colour, int32_t count, uint8_t *out) {
-  switch (colour) {
-    case STK_YCC:
-      interleaved(lines, STK_YCC, count, out);
-      break;
-    case STK_RGB:
-      interleaved(lines, STK_RGB, count, out);
-      break;
-    case STK_GRAYSCALE:
-      interleaved(lines, STK_GRAYSCALE, count, out);
-  }
+  EACH_COLOUR(interleaved, count, out)
 }
 
-INLINE void planar(const int16_t *const from[3], stk_colour colour, int32_t count, uint8_t *const to[3]) {
-  const int gray = colour == STK_GRAYSCALE, n = gray ? 1 : 3;
-  const int16_t *const lines[3] = {from[0], gray ? NULL : from[1], gray ? NULL : from[2]};
-  uint8_t *const out[3] = {to[0], gray ? NULL : to[1], gray ? NULL : to[2]};
-  __m256i rgb[3];
-  if (count < PIXELS) {
-    uint8_t few[PIXELS];
-    convert(lines, colour, 0, rgb);
-    for (int k = 0; k < n; k++) {
-      _mm256_storeu_si256((__m256i *)few, rgb[k]);
-      memcpy(out[k], few, (size_t)count);
-    }
-    return;
-  }
-  for (int32_t i = 0; i < count; i += PIXELS) {
-    const int64_t at = i + PIXELS <= count ? i : count - PIXELS;
-    convert(lines, colour, at, rgb);
-    for (int k = 0; k < n; k++) _mm256_storeu_si256((__m256i *)(out[k] + at), rgb[k]);
-  }
-}
-
-void stk_planar_avx2(const int16_t *const lines[3], stk_colour colour, int32_t count, uint8_t *const out[3]) {
-  switch (colour) {
-    case STK_YCC:
-      planar(lines, STK_YCC, count, out);
-      break;
-    case STK_RGB:
-      planar(lines, STK_RGB, count, out);
-      break;
-    case STK_GRAYSCALE:
-      planar(lines, STK_GRAYSCALE, count, out);
-  }
-}
+void stk_planar_avx2(const int16_t *const lines[3], stk_colour colour, int32_t count,
+                     uint8_t *const out[3]){EACH_COLOUR(planar, count, out)}
 
 /* ---- across and colour in one ------------------------------------------------------------------------------------------ */
 
@@ -280,7 +205,7 @@ INLINE void put_block(const __m256i rgb[3], int in_planes, int32_t count, uint8_
     return;
   }
   for (int k = 0; k < 3; k++) {
-    _mm256_storeu_si256((__m256i *)(whole ? out[k] : few), rgb[k]);
+    store(whole ? out[k] : few, rgb[k]);
     if (!whole) memcpy(out[k], few, (size_t)count);
     out[k] += PIXELS;
   }

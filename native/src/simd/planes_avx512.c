@@ -6,9 +6,14 @@
  */
 #include <immintrin.h>
 
+#include "planes_body.h"
 #include "weigh.h"
 
 #define INLINE static inline __attribute__((always_inline))
+#define WORDS __m512i
+#define OP(name) _mm512_##name
+#define BASES 2
+#include "planes_x86.h"
 
 void stk_weigh_avx512(const stk_filter *filter, const stk_axis *axes, stk_taps *const *taps, int32_t n) {
   weigh_all(filter, axes, taps, n);
@@ -101,25 +106,6 @@ void stk_vertical_avx512(const uint8_t *const *rows, const int16_t *weights, int
 
 /* ---- across ------------------------------------------------------------------------------------------------------------ */
 
-/* What is read of the lanes, block by block: 32 outputs in two vectors. */
-typedef struct {
-  const int32_t *base;
-  const uint8_t *picks;
-  const int16_t *weights;
-  int32_t pairs, windows;
-  int close;
-} steps;
-
-INLINE steps first_step(const stk_lanes *lanes, int32_t pairs, int32_t windows, int close) {
-  return (steps){lanes->base, lanes->picks, lanes->weights, pairs, windows, close};
-}
-
-INLINE void advance(steps *s) {
-  s->base += 2;
-  s->picks += 128;
-  s->weights += 64 * s->pairs;
-}
-
 /* Sixteen outputs, plus `offset`, with 6 fractional bits in 32. */
 INLINE __m512i sixteen(const int16_t *row, const steps *s, int v, int32_t offset) {
   const __m512i picks = _mm512_load_si512(s->picks + 64 * v);
@@ -171,15 +157,6 @@ enum { PIXELS = 32 };
 
 INLINE __m512i round_off(__m512i words) {
   return _mm512_srai_epi16(_mm512_add_epi16(words, _mm512_set1_epi16(32)), 6);
-}
-
-/* Of luma with the half to be rounded by, and chroma around zero. Packing the words with saturation makes bytes. */
-INLINE void to_rgb(__m512i y, __m512i cb, __m512i cr, __m512i rgb[3]) {
-  rgb[0] = _mm512_add_epi16(_mm512_add_epi16(y, cr), _mm512_mulhrs_epi16(cr, _mm512_set1_epi16(STK_CR_TO_RED)));
-  rgb[1] = _mm512_sub_epi16(_mm512_sub_epi16(y, _mm512_mulhrs_epi16(cb, _mm512_set1_epi16(STK_CB_FROM_GREEN))),
-                            _mm512_mulhrs_epi16(cr, _mm512_set1_epi16(STK_CR_FROM_GREEN)));
-  rgb[2] = _mm512_add_epi16(_mm512_add_epi16(y, cb), _mm512_mulhrs_epi16(cb, _mm512_set1_epi16(STK_CB_TO_BLUE)));
-  for (int k = 0; k < 3; k++) rgb[k] = _mm512_srai_epi16(rgb[k], 6);
 }
 
 /* Red, green and blue of 32 pixels, as words; gray is all three. */
@@ -240,23 +217,13 @@ INLINE void interleaved(const int16_t *const from[3], stk_colour colour, int32_t
   }
 }
 
-void stk_interleaved_avx512(const int16_t *const lines[3], stk_colour colour, int32_t count, uint8_t *out) {
-  switch (colour) {
-    case STK_YCC:
-      interleaved(lines, STK_YCC, count, out);
-      break;
-    case STK_RGB:
-      interleaved(lines, STK_RGB, count, out);
-      break;
-    case STK_GRAYSCALE:
-      interleaved(lines, STK_GRAYSCALE, count, out);
-  }
-}
+void stk_interleaved_avx512(const int16_t *const lines[3], stk_colour colour, int32_t count,
+                            uint8_t *out){EACH_COLOUR(interleaved, count, out)}
 
-INLINE void put_planes(const __m512i rgb[3], uint8_t *const out[3], int32_t i, int32_t n) {
-  for (int k = 0; k < 3; k++) {
+INLINE void put_planes(const __m512i rgb[3], int planes, uint8_t *const out[3], int32_t i, int32_t count) {
+  for (int k = 0; k < planes; k++) {
     const __m512i positive = _mm512_max_epi16(rgb[k], _mm512_setzero_si512());
-    _mm256_mask_storeu_epi8(out[k] + i, (__mmask32)first_bits(n), _mm512_cvtusepi16_epi8(positive));
+    _mm256_mask_storeu_epi8(out[k] + i, (__mmask32)first_bits(count), _mm512_cvtusepi16_epi8(positive));
   }
 }
 
@@ -266,27 +233,13 @@ INLINE void planar(const int16_t *const from[3], stk_colour colour, int32_t coun
   uint8_t *const out[3] = {to[0], gray ? NULL : to[1], gray ? NULL : to[2]};
   __m512i rgb[3];
   for (int32_t i = 0; i < count; i += PIXELS) {
-    const __mmask32 here = (__mmask32)first_bits(count - i);
     convert(lines, colour, i, rgb);
-    for (int k = 0; k < n; k++) {
-      const __m512i positive = _mm512_max_epi16(rgb[k], _mm512_setzero_si512());
-      _mm256_mask_storeu_epi8(out[k] + i, here, _mm512_cvtusepi16_epi8(positive));
-    }
+    put_planes(rgb, n, out, i, count - i);
   }
 }
 
-void stk_planar_avx512(const int16_t *const lines[3], stk_colour colour, int32_t count, uint8_t *const out[3]) {
-  switch (colour) {
-    case STK_YCC:
-      planar(lines, STK_YCC, count, out);
-      break;
-    case STK_RGB:
-      planar(lines, STK_RGB, count, out);
-      break;
-    case STK_GRAYSCALE:
-      planar(lines, STK_GRAYSCALE, count, out);
-  }
-}
+void stk_planar_avx512(const int16_t *const lines[3], stk_colour colour, int32_t count,
+                       uint8_t *const out[3]){EACH_COLOUR(planar, count, out)}
 
 /* ---- across and colour in one ------------------------------------------------------------------------------------------ */
 
@@ -300,7 +253,7 @@ INLINE void joined(const int16_t *const rows[3], int32_t count, steps luma, step
     to_rgb(y, cb, cr, rgb);
     if (in_planes) {
       for (int k = 0; k < 3; k++) rgb[k] = in_order(rgb[k]);
-      put_planes(rgb, out, 0, count);
+      put_planes(rgb, 3, out, 0, count);
       for (int k = 0; k < 3; k++) out[k] += PIXELS;
     } else {
       interleave(rgb, PLACES_AS_PACKED, out[0], 3 * count);

@@ -116,72 +116,28 @@ INLINE void convert8(const int16_t *const lines[3], stk_colour colour, int64_t i
   for (int k = 1; k < 3; k++) rgb[k] = colour == STK_RGB ? vqrshrun_n_s16(vld1q_s16(lines[k] + i), 6) : rgb[0];
 }
 
-INLINE uint8x16x3_t convert(const int16_t *const lines[3], stk_colour colour, int64_t i) {
+INLINE void convert(const int16_t *const lines[3], stk_colour colour, int64_t i, uint8x16_t rgb[3]) {
   uint8x8_t one[3], other[3];
   convert8(lines, colour, i, one);
   convert8(lines, colour, i + 8, other);
-  const uint8x16x3_t rgb = {{vcombine_u8(one[0], other[0]), vcombine_u8(one[1], other[1]), vcombine_u8(one[2], other[2])}};
-  return rgb;
+  for (int k = 0; k < 3; k++) rgb[k] = vcombine_u8(one[k], other[k]);
 }
 
-/* The last block of a line ends where the line does, and does some pixels again; a line shorter than one goes through `few`. */
-INLINE void interleaved(const int16_t *const from[3], stk_colour colour, int32_t count, uint8_t *out) {
-  const int gray = colour == STK_GRAYSCALE;
-  const int16_t *const lines[3] = {from[0], gray ? NULL : from[1], gray ? NULL : from[2]};
-  if (count < PIXELS) {
-    uint8_t few[3 * PIXELS];
-    vst3q_u8(few, convert(lines, colour, 0));
-    memcpy(out, few, 3 * (size_t)count);
-    return;
-  }
-  for (int32_t i = 0; i < count; i += PIXELS) {
-    const int64_t at = i + PIXELS <= count ? i : count - PIXELS;
-    vst3q_u8(out + 3 * at, convert(lines, colour, at));
-  }
+INLINE void interleave(const uint8x16_t rgb[3], uint8_t *out) {
+  vst3q_u8(out, (uint8x16x3_t){{rgb[0], rgb[1], rgb[2]}});
 }
+
+INLINE void store(uint8_t *out, uint8x16_t bytes) {
+  vst1q_u8(out, bytes);
+}
+
+#define V uint8x16_t
+#include "planes_body.h"
 
 void stk_interleaved_neon(const int16_t *const lines[3], stk_colour colour, int32_t count, uint8_t *out) {
-  switch (colour) {
-    case STK_YCC:
-      interleaved(lines, STK_YCC, count, out);
-      break;
-    case STK_RGB:
-      interleaved(lines, STK_RGB, count, out);
-      break;
-    case STK_GRAYSCALE:
-      interleaved(lines, STK_GRAYSCALE, count, out);
-  }
-}
-
-INLINE void planar(const int16_t *const from[3], stk_colour colour, int32_t count, uint8_t *const to[3]) {
-  const int gray = colour == STK_GRAYSCALE, n = gray ? 1 : 3;
-  const int16_t *const lines[3] = {from[0], gray ? NULL : from[1], gray ? NULL : from[2]};
-  uint8_t *const out[3] = {to[0], gray ? NULL : to[1], gray ? NULL : to[2]};
-  if (count < PIXELS) {
-    uint8_t few[PIXELS];
-    const uint8x16x3_t rgb = convert(lines, colour, 0);
-    for (int k = 0; k < n; k++) {
-      vst1q_u8(few, rgb.val[k]);
-      memcpy(out[k], few, (size_t)count);
-    }
-    return;
-  }
-  for (int32_t i = 0; i < count; i += PIXELS) {
-    const int64_t at = i + PIXELS <= count ? i : count - PIXELS;
-    const uint8x16x3_t rgb = convert(lines, colour, at);
-    for (int k = 0; k < n; k++) vst1q_u8(out[k] + at, rgb.val[k]);
-  }
+  EACH_COLOUR(interleaved, count, out)
 }
 
 void stk_planar_neon(const int16_t *const lines[3], stk_colour colour, int32_t count, uint8_t *const out[3]) {
-  switch (colour) {
-    case STK_YCC:
-      planar(lines, STK_YCC, count, out);
-      break;
-    case STK_RGB:
-      planar(lines, STK_RGB, count, out);
-      break;
-    case STK_GRAYSCALE:
-      planar(lines, STK_GRAYSCALE, count, out);
-  }
+  EACH_COLOUR(planar, count, out)
 }

@@ -7,8 +7,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from ..engine.resources import usable_cores
 from ..errors import ConfigError
 from ..observe.ceiling import Ceiling, ceiling_of
@@ -27,7 +25,7 @@ from .contenders import (
 )
 from .peers import Peer, PeerWork, choose_peers
 from .run import tell_verdict, verdict_json
-from .screen import Ahead, AsJson, amount, bar, check_writable, out, print_json, tell, tell_sentence, tell_table
+from .screen import Ahead, AsJson, amount, bar, check_writable, flag, option, out, print_json, tell, tell_sentence, tell_table
 from .sources import SourceName, stored_in
 
 if TYPE_CHECKING:
@@ -50,50 +48,47 @@ def bench(
     batch: Annotated[int, amount("Samples in a batch.")] = 256,
     threads: Annotated[
         int | None,
-        amount(
-            "Worker threads; other loaders get the same number of worker processes.", show_default="the cores of this machine"
-        ),
+        amount("Worker threads; other loaders get the same number of worker processes.", default="the cores of this machine"),
     ] = None,
     ahead: Ahead = None,
-    seconds: Annotated[float, typer.Option(min=0.1, metavar="S", help="Minimum time to measure each loader, in seconds.")] = 5.0,
+    seconds: Annotated[float, option("S", "Minimum time to measure each loader, in seconds.", min=0.1)] = 5.0,
     samples: Annotated[int, amount("Use at most this many samples, spread over the whole source.")] = 2000,
     strategies: Annotated[
         str,
-        typer.Option(
-            metavar="NAMES",
-            help="Other forms of the same pictures to measure: `files`, `tar`, `seek` (tar shards with seek indices), `no_seek`, "
+        option(
+            "NAMES",
+            "Other forms of the same pictures to measure: `files`, `tar`, `seek` (tar shards with seek indices), `no_seek`, "
             "`cache`; several with commas, all that differ from what the source has, or none.",
         ),
     ] = "all",
     against: Annotated[
         str,
-        typer.Option(
-            metavar="NAMES",
-            help="Other loaders to compare with: `torch` (its DataLoader, Pillow), `opencv` (the same DataLoader, simplejpeg and "
+        option(
+            "NAMES",
+            "Other loaders to compare with: `torch` (its DataLoader, Pillow), `opencv` (the same DataLoader, simplejpeg and "
             "OpenCV), `webdataset` (tar shards, Pillow), `tf` (tf.data); several with commas, all that are installed, or none.",
         ),
     ] = "all",
     compare: Annotated[
         bool,
-        typer.Option(
-            "--compare",
-            help="Instead, compare a training loop that loads each batch itself with one fed by a loader with default settings: "
+        flag(
+            "Instead, compare a training loop that loads each batch itself with one fed by a loader with default settings: "
             "rates, waits, and both timelines.",
+            "--compare",
         ),
     ] = False,
     step: Annotated[
         float | None,
-        typer.Option(
+        option(
+            "S",
+            "With --compare: duration of a training step in seconds, spent waiting as for an accelerator.",
+            default="as long as a batch takes in parallel",
             min=0.0,
             max=600.0,
-            metavar="S",
-            help="With --compare: duration of a training step in seconds, spent waiting as for an accelerator.",
-            show_default="as long as a batch takes in parallel",
         ),
     ] = None,
     html: Annotated[
-        Path | None,
-        typer.Option("--html", metavar="FILE", help="With --compare: write the two timelines as a page.", show_default=False),
+        Path | None, option("FILE", "With --compare: write the two timelines as a page.", "--html", default=False)
     ] = None,
     json: AsJson = False,
 ) -> None:

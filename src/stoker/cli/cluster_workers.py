@@ -9,12 +9,11 @@ from contextlib import closing, contextmanager, redirect_stdout
 from io import BytesIO
 from typing import TYPE_CHECKING, Annotated, Any, Union
 
-import typer
-
 from ..engine.executor_names import EXECUTORS
 from ..engine.process_executor import ProcessExecutor
 from ..engine.resources import usable_cores
 from ..errors import ConfigError, WriteError
+from .screen import option
 
 if TYPE_CHECKING:
     from ..engine.ray_executor import RayExecutor
@@ -22,10 +21,9 @@ if TYPE_CHECKING:
 #: workers that can be asked how far their tasks are
 Workers = Union[ProcessExecutor, "RayExecutor"]
 
-On = Annotated[str, typer.Option(metavar="local|ray", help="Where the work is done: on this machine, or on a Ray cluster.")]
+On = Annotated[str, option("local|ray", "Where the work is done: on this machine, or on a Ray cluster.")]
 RayAddress = Annotated[
-    str | None,
-    typer.Option(metavar="HOST:PORT", help="The Ray cluster, for --on ray.", show_default="RAY_ADDRESS, else this machine alone"),
+    str | None, option("HOST:PORT", "The Ray cluster, for --on ray.", default="RAY_ADDRESS, else this machine alone")
 ]
 
 

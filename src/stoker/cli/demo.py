@@ -9,14 +9,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
-import typer
-
 from ..errors import ConfigError, StateError
 from ..observe.report import write_report
 from ..observe.run_settings import command_line
 from .progress import Progress
 from .run import stats_json, tell_verdict, verdict_json
-from .screen import AsJson, ReportFile, Threads, amount, check_writable, print_json, tell, tell_plan
+from .screen import AsJson, ReportFile, Threads, amount, check_writable, option, print_json, tell, tell_plan
 from .watching import Port, Watched, timeline_of, watching
 
 if TYPE_CHECKING:
@@ -36,10 +34,7 @@ _TRAIN, _VALIDATION = 600, 160
 def demo(
     epochs: Annotated[int, amount("Number of epochs.")] = 6,
     threads: Threads = None,
-    keep: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Keep the pictures in this new folder.", show_default="they are removed"),
-    ] = None,
+    keep: Annotated[Path | None, option("DIR", "Keep the pictures in this new folder.", default="they are removed")] = None,
     html: ReportFile = None,
     watch: Watched = False,
     port: Port = 0,

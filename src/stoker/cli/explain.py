@@ -23,7 +23,7 @@ def explain(
     pipeline: PipelineName,
     epoch: Annotated[int, amount("The epoch, starting at 0.", least=0)] = 0,
     step: Annotated[int | None, amount("The batch of that epoch, starting at 0. Without it: the whole plan.", least=0)] = None,
-    rows: Annotated[int | None, amount("Number of rows to show.", "-n", "--rows", show_default="20; with --json, all")] = None,
+    rows: Annotated[int | None, amount("Number of rows to show.", "-n", "--rows", default="20; with --json, all")] = None,
     json: AsJson = False,
 ) -> None:
     """Explain what a pipeline does, or what made one of its batches.

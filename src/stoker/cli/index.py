@@ -26,7 +26,7 @@ from ..storage.local import LocalBlob
 from ..storage.open import open_blob
 from .guard import message, status_of
 from .progress import Progress, ShowProgress
-from .screen import AsJson, Jobs, amount, print_json, tell
+from .screen import AsJson, Jobs, amount, flag, print_json, tell
 from .sources import ShardNames, local_bytes, shard_list
 
 #: places of indexes named in the text
@@ -36,21 +36,17 @@ _NAMED = 5
 def index(
     shards: ShardNames,
     jpeg: Annotated[
-        bool,
-        typer.Option("--jpeg", help="Add seek indices of all JPEGs, for faster crops; also accepts folders of images."),
+        bool, flag("Add seek indices of all JPEGs, for faster crops; also accepts folders of images.", "--jpeg")
     ] = False,
     step: Annotated[
         int | None,
         amount(
             "With --jpeg: an entry every N blocks (MCUs) of a row. Smaller values help crops a little and GPU decoding a lot.",
             most=65535,
-            show_default="16, or that of the existing index",
+            default="16, or that of the existing index",
         ),
     ] = None,
-    force: Annotated[
-        bool,
-        typer.Option("--force", help="Replace existing indexes, even of shards that have changed."),
-    ] = False,
+    force: Annotated[bool, flag("Replace existing indexes, even of shards that have changed.", "--force")] = False,
     jobs: Jobs = None,
     progress: ShowProgress = None,
     json: AsJson = False,

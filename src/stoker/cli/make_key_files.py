@@ -5,23 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from ..remote.curve_keys import make_keys
-from .screen import tell
+from .screen import argument, flag, tell
 
 
 def keys(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder for the key files.", show_default=False)],
+    folder: Annotated[Path, argument("FOLDER", "Folder for the key files.")],
     names: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="NAME",
-            help="Name of a worker or a group of workers; with --pool, of a trainer.",
-            show_default="worker, or trainer",
-        ),
+        argument("NAME", "Name of a worker or a group of workers; with --pool, of a trainer.", default="worker, or trainer"),
     ] = None,
-    pool: Annotated[bool, typer.Option("--pool", help="For a pool (`stoker serve`) and its trainers.")] = False,
+    pool: Annotated[bool, flag("For a pool (`stoker serve`) and its trainers.", "--pool")] = False,
 ) -> None:
     """Make key files for connections to a trainer or a pool.
 

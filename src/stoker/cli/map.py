@@ -23,7 +23,7 @@ from .cluster_workers import On, RayAddress, Workers, check_on, check_seen, map_
 from .guard import DATA
 from .map_worker import Job, ShardMapper, load_function
 from .progress import PipeProgress, Progress
-from .screen import AsJson, amount, check_writable, print_json, tell
+from .screen import AsJson, amount, argument, check_writable, flag, option, print_json, tell
 from .tar.inputs import told
 
 #: seconds that a worker has at least for what comes before the first sample: importing the user's modules, opening the shard
@@ -32,27 +32,20 @@ _WILD, _WILD_ENDS = "*?[{", "*?]}"
 
 
 def map_(
-    function: Annotated[
-        str, typer.Argument(metavar="MODULE:FUNCTION", help="`my_module:resize` or `path/to/file.py:resize`.", show_default=False)
-    ],
-    shards: Annotated[
-        str,
-        typer.Argument(
-            metavar="IN", help="Input shards, such as `in-{0000..0999}.tar`; also URLs and globs.", show_default=False
-        ),
-    ],
-    outputs: Annotated[str, typer.Argument(metavar="OUT", help="Output shards, such as `out-{}.tar`.", show_default=False)],
+    function: Annotated[str, argument("MODULE:FUNCTION", "`my_module:resize` or `path/to/file.py:resize`.")],
+    shards: Annotated[str, argument("IN", "Input shards, such as `in-{0000..0999}.tar`; also URLs and globs.")],
+    outputs: Annotated[str, argument("OUT", "Output shards, such as `out-{}.tar`.")],
     jobs: Annotated[
-        int | None, amount("Shards processed in parallel.", "-j", "--jobs", show_default="the cores of this machine")
+        int | None, amount("Shards processed in parallel.", "-j", "--jobs", default="the cores of this machine")
     ] = None,
     on: On = "local",
     ray_address: RayAddress = None,
-    decode: Annotated[bool, typer.Option("--decode", help="Decode fields by their extension (cls, json, txt, npy).")] = False,
-    timeout: Annotated[float, typer.Option(min=0.1, metavar="S", help="Maximum time for a sample, in seconds.")] = 3600.0,
+    decode: Annotated[bool, flag("Decode fields by their extension (cls, json, txt, npy).", "--decode")] = False,
+    timeout: Annotated[float, option("S", "Maximum time for a sample, in seconds.", min=0.1)] = 3600.0,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace outputs that were made from another input or by other code.")
+        bool, flag("Replace outputs that were made from another input or by other code.", "--overwrite")
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Make all outputs again.")] = False,
+    force: Annotated[bool, flag("Make all outputs again.", "--force")] = False,
     progress: PipeProgress = None,
     json: AsJson = False,
 ) -> None:

@@ -28,7 +28,7 @@ from .cluster_workers import On, RayAddress, check_on, check_seen, ray_workers
 from .guard import DATA
 from .pack_worker import ShardPacker
 from .progress import Progress, ShowProgress
-from .screen import AsJson, Jobs, amount, print_json, tell
+from .screen import AsJson, Jobs, amount, argument, flag, option, print_json, tell
 from .sources import SourceName, open_stored
 
 #: bad samples named in the text
@@ -51,41 +51,31 @@ def pack(
     source: SourceName,
     dest: Annotated[
         str,
-        typer.Argument(
-            metavar="DEST",
-            help="A folder, a pattern for the names of shards (`out/train-{:06d}.tar`), or one file (`out.tar`, `out.tfrecord`, "
+        argument(
+            "DEST",
+            "A folder, a pattern for the names of shards (`out/train-{:06d}.tar`), or one file (`out.tar`, `out.tfrecord`, "
             "`out.lmdb`). Missing folders are created.",
-            show_default=False,
         ),
     ],
     format: Annotated[Format | None, typer.Option(help="Output format.", show_default="by DEST's ending, else tar")] = None,
     resize_max: Annotated[int | None, amount("Shrink JPEGs and PNGs whose longer side has more than N pixels.")] = None,
-    quality: Annotated[int, typer.Option(min=1, max=100, metavar="Q", help="JPEG quality of shrunk pictures.")] = 90,
-    shuffle: Annotated[bool, typer.Option("--shuffle", help="Shuffle all samples.")] = False,
-    seed: Annotated[int, typer.Option(metavar="S", help="Seed of --shuffle: the same seed produces the same order.")] = 0,
-    max_bytes: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="Maximum size of a shard; `none`: no limit.", show_default=_MAX_BYTES)
-    ] = None,
-    max_samples: Annotated[int | None, amount("Maximum number of samples in a shard.", show_default="no limit")] = None,
+    quality: Annotated[int, option("Q", "JPEG quality of shrunk pictures.", min=1, max=100)] = 90,
+    shuffle: Annotated[bool, flag("Shuffle all samples.", "--shuffle")] = False,
+    seed: Annotated[int, option("S", "Seed of --shuffle: the same seed produces the same order.")] = 0,
+    max_bytes: Annotated[str | None, option("SIZE", "Maximum size of a shard; `none`: no limit.", default=_MAX_BYTES)] = None,
+    max_samples: Annotated[int | None, amount("Maximum number of samples in a shard.", default="no limit")] = None,
     fields: Annotated[
-        str | None,
-        typer.Option(metavar="LIST", help="Fields to write, with new names: `jpg=image/encoded,cls=label`.", show_default="all"),
+        str | None, option("LIST", "Fields to write, with new names: `jpg=image/encoded,cls=label`.", default="all")
     ] = None,
     by_content: Annotated[
-        bool,
-        typer.Option(
-            "--by-content", help="In a tar, name each picture's field by its format (jpg, png), even if samples then differ."
-        ),
+        bool, flag("In a tar, name each picture's field by its format (jpg, png), even if samples then differ.", "--by-content")
     ] = False,
-    keys: Annotated[bool, typer.Option("--keys/--no-keys", help="In TFRecords, store the samples' keys as `__key__`.")] = True,
+    keys: Annotated[bool, flag("In TFRecords, store the samples' keys as `__key__`.", "--keys/--no-keys")] = True,
     jpeg_index: Annotated[
-        bool,
-        typer.Option("--jpeg-index/--no-jpeg-index", help="Add seek indices of JPEGs to the shards' indexes, for faster crops."),
+        bool, flag("Add seek indices of JPEGs to the shards' indexes, for faster crops.", "--jpeg-index/--no-jpeg-index")
     ] = True,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Skip samples that cannot be read, and list them.")] = False,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace existing shards that were made with other options.")
-    ] = False,
+    skip_bad: Annotated[bool, flag("Skip samples that cannot be read, and list them.", "--skip-bad")] = False,
+    overwrite: Annotated[bool, flag("Replace existing shards that were made with other options.", "--overwrite")] = False,
     jobs: Jobs = None,
     on: On = "local",
     ray_address: RayAddress = None,

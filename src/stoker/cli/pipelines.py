@@ -11,21 +11,19 @@ from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any, TypeVar
 
-import typer
-
 from ..engine.main_guard import importing
 from ..errors import ConfigError, StokerError
 from ..pipeline import Pipeline
 from .guard import place
+from .screen import argument
 
 T = TypeVar("T")
 
 PipelineName = Annotated[
     str,
-    typer.Argument(
-        metavar="MODULE:PIPELINE",
-        help="A pipeline, or a function without arguments that makes one: `my_module:train` or `path/to/file.py:train`.",
-        show_default=False,
+    argument(
+        "MODULE:PIPELINE",
+        "A pipeline, or a function without arguments that makes one: `my_module:train` or `path/to/file.py:train`.",
     ),
 ]
 

@@ -8,8 +8,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from .. import observe
 from ..errors import ConfigError
 from ..observe.bottleneck import workers_in_words
@@ -19,7 +17,21 @@ from ..observe.run_settings import command_line
 from ..sizes import counted, show_bytes
 from .pipelines import PipelineName, load_pipeline
 from .progress import Progress
-from .screen import Ahead, AsJson, Processes, ReportFile, Threads, amount, bar, check_writable, out, print_json, tell, tell_table
+from .screen import (
+    Ahead,
+    AsJson,
+    Processes,
+    ReportFile,
+    Threads,
+    amount,
+    bar,
+    check_writable,
+    option,
+    out,
+    print_json,
+    tell,
+    tell_table,
+)
 from .watching import Port, Watched, timeline_of, watching
 
 if TYPE_CHECKING:
@@ -30,13 +42,12 @@ if TYPE_CHECKING:
 def run(
     pipeline: PipelineName,
     epochs: Annotated[int, amount("Number of epochs.")] = 1,
-    limit: Annotated[int | None, amount("Stop after this many batches, over all epochs.", show_default="none")] = None,
+    limit: Annotated[int | None, amount("Stop after this many batches, over all epochs.", default="none")] = None,
     threads: Threads = None,
     processes: Processes = None,
     ahead: Ahead = None,
     trace: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write a timeline for ui.perfetto.dev or chrome://tracing.", show_default=False),
+        Path | None, option("FILE", "Write a timeline for ui.perfetto.dev or chrome://tracing.", default=False)
     ] = None,
     html: ReportFile = None,
     watch: Watched = False,

@@ -22,21 +22,33 @@ _WIDTH = 120
 _LEAST = {"key": 16}
 
 
-def amount(help: str, *names: str, least: int | None = 1, most: int | None = None, show_default: bool | str = True) -> Any:
+def argument(metavar: str, help: str, default: bool | str = False) -> Any:
+    """What a command is about; `default` says what it is when it is not given."""
+    return typer.Argument(metavar=metavar, help=help, show_default=default)
+
+
+def option(metavar: str, help: str, *names: str, default: bool | str = True, **limits: Any) -> Any:
+    """An option that takes a value."""
+    return typer.Option(*names, metavar=metavar, help=help, show_default=default, **limits)
+
+
+def amount(help: str, *names: str, least: int | None = 1, most: int | None = None, default: bool | str = True) -> Any:
     """An option that takes a whole number."""
-    return typer.Option(*names, min=least, max=most, metavar="N", help=help, show_default=show_default)
+    return typer.Option(*names, min=least, max=most, metavar="N", help=help, show_default=default)
+
+
+def flag(help: str, *names: str) -> Any:
+    """An option that is given or not."""
+    return typer.Option(*names, help=help)
 
 
 #: options that several commands have
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output, nothing else.")]
-Threads = Annotated[int | None, amount("Worker threads.", show_default="the cores of this machine")]
-Processes = Annotated[int | None, amount("Worker processes, of `--threads` threads each.", show_default="chosen by measuring")]
-Jobs = Annotated[int | None, amount("Worker threads.", "-j", "--jobs", show_default="the cores of this machine")]
-Ahead = Annotated[int | None, amount("Batches prepared ahead.", show_default="about 64 MB worth")]
-ReportFile = Annotated[
-    Path | None,
-    typer.Option("--html", metavar="FILE", help="Write a report: one self-contained HTML page.", show_default=False),
-]
+AsJson = Annotated[bool, flag("Print one JSON object on standard output, nothing else.", "--json")]
+Threads = Annotated[int | None, amount("Worker threads.", default="the cores of this machine")]
+Processes = Annotated[int | None, amount("Worker processes, of `--threads` threads each.", default="chosen by measuring")]
+Jobs = Annotated[int | None, amount("Worker threads.", "-j", "--jobs", default="the cores of this machine")]
+Ahead = Annotated[int | None, amount("Batches prepared ahead.", default="about 64 MB worth")]
+ReportFile = Annotated[Path | None, option("FILE", "Write a report: one self-contained HTML page.", "--html", default=False)]
 
 
 def out(needed: int = 0) -> Console:

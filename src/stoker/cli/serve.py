@@ -5,38 +5,26 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from ..errors import ConfigError
 from ..loader.open_cache import open_cache
 from ..loader.thread_count import default_threads
 from ..registry import needed
 from ..sizes import parse_bytes
 from .pipelines import load_pipeline
-from .screen import Threads, amount, tell_aside
+from .screen import Threads, amount, argument, option, tell_aside
 from .until_told import until_told
 
 
 def serve(
     pipelines: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="MODULE:PIPELINE",
-            help="Pipelines, or functions without arguments that make one: `train.py:train`.",
-            show_default=False,
-        ),
+        list[str], argument("MODULE:PIPELINE", "Pipelines, or functions without arguments that make one: `train.py:train`.")
     ],
-    at: Annotated[
-        str, typer.Option(metavar="ADDRESS", help="Where trainers connect: `tcp://HOST:PORT` or `ipc:///PATH`.")
-    ] = "tcp://127.0.0.1:8878",
+    at: Annotated[str, option("ADDRESS", "Where trainers connect: `tcp://HOST:PORT` or `ipc:///PATH`.")] = "tcp://127.0.0.1:8878",
     keys: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="The pool's key file, made by `stoker keys --pool`.", show_default="none, on one machine"
-        ),
+        Path | None, option("FILE", "The pool's key file, made by `stoker keys --pool`.", default="none, on one machine")
     ] = None,
     threads: Threads = None,
-    memory: Annotated[str, typer.Option(metavar="BYTES", help="Memory for rows that are kept for other trainers.")] = "1GB",
+    memory: Annotated[str, option("BYTES", "Memory for rows that are kept for other trainers.")] = "1GB",
     wait_for: Annotated[int, amount("Start when N trainers are connected, or 30 s after the first.")] = 1,
 ) -> None:
     """Make rows of batches for several trainers.

@@ -38,7 +38,7 @@ from .sample_choice import (
     spread_samples,
     told_value,
 )
-from .screen import AsJson, amount, check_writable, out, print_json, tell, tell_table
+from .screen import AsJson, amount, check_writable, flag, option, out, print_json, tell, tell_table
 from .sheet import Augmented, sheet_page
 from .sheet_charts import ClassSizes
 from .sources import SourceName, find_source, open_annotated, open_stored
@@ -54,33 +54,22 @@ _CELL, _CAPTION = 36, 60
 
 def show(
     source: SourceName,
-    count: Annotated[int | None, amount("Number of samples.", "-n", "--count", show_default="9; with --html, 24")] = None,
-    pictures: Annotated[
-        bool, typer.Option("-p", "--pictures", help="Show the pictures, if this is a terminal with colours.")
-    ] = False,
+    count: Annotated[int | None, amount("Number of samples.", "-n", "--count", default="9; with --html, 24")] = None,
+    pictures: Annotated[bool, flag("Show the pictures, if this is a terminal with colours.", "-p", "--pictures")] = False,
     html: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Write one self-contained HTML page: pictures, augmentations, sizes, classes, values.",
-            show_default=False,
-        ),
+        option("FILE", "Write one self-contained HTML page: pictures, augmentations, sizes, classes, values.", default=False),
     ] = None,
     augment: Annotated[
         str | None,
-        typer.Option(
-            metavar="MODULE:PIPELINE",
-            help="In the page, show what this pipeline does to its samples in several epochs.",
-            show_default="a random crop and a flip",
+        option(
+            "MODULE:PIPELINE",
+            "In the page, show what this pipeline does to its samples in several epochs.",
+            default="a random crop and a flip",
         ),
     ] = None,
     annotations: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER",
-            help="XML annotations of the images, with their boxes.",
-            show_default="those of a PASCAL VOC folder",
-        ),
+        Path | None, option("FOLDER", "XML annotations of the images, with their boxes.", default="those of a PASCAL VOC folder")
     ] = None,
     json: AsJson = False,
 ) -> None:

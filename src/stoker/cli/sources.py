@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 import stoker
 
 from ..errors import ConfigError, CorruptShard, SourceNotFound
@@ -27,6 +25,7 @@ from ..source.streams.tar_stream import is_compressed
 from ..storage.blob import Blob
 from ..storage.names import file_url_path, is_file_url
 from ..storage.open import open_blob
+from .screen import argument
 
 _KNOWN = "this version reads folders of images, .txt lists of images, tar shards, TFRecords and LMDB"
 _LMDB_ENDINGS = (".lmdb", ".mdb")
@@ -38,20 +37,15 @@ _TFRECORD_PART = re.compile(r"\.tfrecords?-")
 
 SourceName = Annotated[
     str,
-    typer.Argument(
-        metavar="SOURCE",
-        help="A folder of class folders or of images, a .txt list of images, tar shards, TFRecords (paths, `{0000..0147}`, "
+    argument(
+        "SOURCE",
+        "A folder of class folders or of images, a .txt list of images, tar shards, TFRecords (paths, `{0000..0147}`, "
         "globs, folders, http(s)://, s3:// or gs:// URLs), an LMDB, or `-` for a tar on standard input.",
-        show_default=False,
     ),
 ]
 ShardNames = Annotated[
     list[str],
-    typer.Argument(
-        metavar="SHARDS",
-        help="Tar shards or TFRecords: paths, `{0000..0147}`, globs, folders, http(s)://, s3:// or gs:// URLs.",
-        show_default=False,
-    ),
+    argument("SHARDS", "Tar shards or TFRecords: paths, `{0000..0147}`, globs, folders, http(s)://, s3:// or gs:// URLs."),
 ]
 
 

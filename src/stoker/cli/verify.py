@@ -19,7 +19,7 @@ from ..source.streams.tar_stream import standard_input
 from ..storage.open import open_blob
 from .guard import DATA
 from .progress import Progress, ShowProgress
-from .screen import AsJson, Jobs, amount, print_json, tell
+from .screen import AsJson, Jobs, amount, flag, option, print_json, tell
 from .sources import Found, SourceName, find_source, local_bytes, open_source, stored_in
 from .verify_replay import replay_file
 
@@ -29,19 +29,17 @@ _NAMED = 20
 
 def verify(
     source: SourceName,
-    decode: Annotated[bool, typer.Option("--decode", help="Also decode every picture.")] = False,
+    decode: Annotated[bool, flag("Also decode every picture.", "--decode")] = False,
     replay: Annotated[
         str | None,
-        typer.Option(
-            metavar="FILE",
-            help="Check only the samples that a quarantine file of `on_error` lists; SOURCE may then be MODULE:PIPELINE.",
-            show_default=False,
+        option(
+            "FILE",
+            "Check only the samples that a quarantine file of `on_error` lists; SOURCE may then be MODULE:PIPELINE.",
+            default=False,
         ),
     ] = None,
-    line: Annotated[int | None, amount("With --replay: only line N of the file.", show_default=False)] = None,
-    key: Annotated[
-        str | None, typer.Option(metavar="KEY", help="With --replay: only the sample with this key.", show_default=False)
-    ] = None,
+    line: Annotated[int | None, amount("With --replay: only line N of the file.", default=False)] = None,
+    key: Annotated[str | None, option("KEY", "With --replay: only the sample with this key.", default=False)] = None,
     jobs: Jobs = None,
     progress: ShowProgress = None,
     json: AsJson = False,

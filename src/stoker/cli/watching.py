@@ -8,9 +8,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from .screen import amount
+from .screen import amount, flag
 
 if TYPE_CHECKING:
     from ..loader import Loader
@@ -18,8 +16,8 @@ if TYPE_CHECKING:
 #: tasks that the timeline of a report shows at most
 _TASKS = 3000
 
-Watched = Annotated[bool, typer.Option("--watch", help="Show the run live, in this terminal and in a browser on this machine.")]
-Port = Annotated[int, amount("Port of the page that --watch serves.", least=0, most=65535, show_default="one that is free")]
+Watched = Annotated[bool, flag("Show the run live, in this terminal and in a browser on this machine.", "--watch")]
+Port = Annotated[int, amount("Port of the page that --watch serves.", least=0, most=65535, default="one that is free")]
 
 
 @contextmanager

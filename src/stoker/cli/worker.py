@@ -10,24 +10,18 @@ import typer
 from ..engine.supervisor import Supervisor
 from ..registry import needed
 from .pipelines import PipelineName
-from .screen import Threads, tell_aside
+from .screen import Threads, flag, option, tell_aside
 from .until_told import until_told
 
 
 def worker(
     pipeline: PipelineName,
-    connect: Annotated[
-        str,
-        typer.Option(
-            metavar="ADDRESS", help="Where the trainer listens: `tcp://HOST:PORT` or `ipc:///PATH`.", show_default=False
-        ),
-    ],
+    connect: Annotated[str, option("ADDRESS", "Where the trainer listens: `tcp://HOST:PORT` or `ipc:///PATH`.", default=False)],
     keys: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="This worker's key file, made by `stoker keys`.", show_default="none, on one machine"),
+        Path | None, option("FILE", "This worker's key file, made by `stoker keys`.", default="none, on one machine")
     ] = None,
     threads: Threads = None,
-    once: Annotated[bool, typer.Option("--once", help="Exit when the trainer ends; do not wait for the next one.")] = False,
+    once: Annotated[bool, flag("Exit when the trainer ends; do not wait for the next one.", "--once")] = False,
 ) -> None:
     """Make batches for a trainer on another machine.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ..errors import ConfigError
 from ..sizes import counted, show_bytes
 from .machine import Machine
@@ -20,14 +18,6 @@ WORKER_BYTES = 30_000_000
 _WINDOW = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Preflight:
-    """What was found: `line` says it in one line, `tight` what may become too little; "": nothing."""
-
-    line: str
-    tight: str = ""
-
-
 def preflight(
     processes: int,
     threads: int,
@@ -36,8 +26,10 @@ def preflight(
     batch_bytes: int = 0,
     pinned: bool = False,
     machine: Machine | None = None,
-) -> Preflight:
+) -> str:
     """Check whether `processes` worker processes of `threads` threads can run here; ConfigError says why not, and what helps.
+
+    Returns what was found, in one line, and at its end what may become too little.
 
     `memory` limits what is in flight, `batch_bytes` is about the size of a batch; 0: unknown. `pinned`: batches are in memory
     that a device reads from.
@@ -48,7 +40,6 @@ def preflight(
     _check_files(asked, processes, machine)
     _check_tasks(f"loader(processes={processes}, threads={threads})", processes * (threads + _THREADS_BESIDE), machine)
     _check_memory(asked, processes, batch_bytes, machine)
-    tight = _tight(processes, threads, memory, machine)
     found = [f"{counted(processes, 'process', 'processes')} of {counted(threads, 'thread')}, each a fresh interpreter"]
     found.append(counted(machine.cores, "usable core"))
     if machine.memory_left is not None:
@@ -58,7 +49,7 @@ def preflight(
         found.append(f"{max(0, machine.files_limit - machine.files_open):,} of {machine.files_limit:,} descriptors free")
     if pinned and machine.locked_limit is not None:
         found.append(f"{show_bytes(machine.locked_limit)} may be locked (ulimit -l)")
-    return Preflight("; ".join([*found, *([tight] if tight else [])]), tight)
+    return "; ".join([*found, *_tight(processes, threads, memory, machine)])
 
 
 def _check_system(asked: str, machine: Machine) -> None:
@@ -104,7 +95,7 @@ def _check_memory(asked: str, processes: int, batch_bytes: int, machine: Machine
         )
 
 
-def _tight(processes: int, threads: int, memory: int, machine: Machine) -> str:
+def _tight(processes: int, threads: int, memory: int, machine: Machine) -> list[str]:
     """What works, but may not work well."""
     told = []
     if processes * threads > 2 * machine.cores:
@@ -112,4 +103,4 @@ def _tight(processes: int, threads: int, memory: int, machine: Machine) -> str:
     needed = processes * WORKER_BYTES + memory
     if machine.memory_left is not None and needed > machine.memory_left:
         told.append(f"workers and memory={show_bytes(memory)!r} may take {show_bytes(needed)}, more than is free")
-    return "; ".join(told)
+    return told

@@ -102,11 +102,6 @@ class Table:
         call(*self._from, address(index), count, address(out), stride)
 
 
-def gather(table: NDArray[Any], index: NDArray[np.int64], out: NDArray[Any]) -> None:
-    """Copy ``table[index]`` into `out`, once; `Table` is for many times."""
-    Table(table).gather(index, out)
-
-
 def copy_past_caches(array: NDArray[Any], out: NDArray[Any]) -> None:
     """Copy `array` to `out`, of the same type and shape. If it is large, it bypasses the processor's caches."""
     if array.dtype != out.dtype or array.shape != out.shape or not out.flags.writeable:

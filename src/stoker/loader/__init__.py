@@ -5,9 +5,9 @@ Its modules are imported on first use: `import stoker`, and building a pipeline,
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from stoker.registry import Registry
+from ..registry import imported_later
 
 if TYPE_CHECKING:
     from .build import explained, known_shapes
@@ -18,22 +18,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Loader", "LoaderOptions", "OneEpoch", "WorkerPart", "explained", "known_shapes", "warn_unsharded"]
 
-_LATER: Registry[Any] = Registry(
-    "name",
-    {
-        "Loader": ("stoker.loader.loader", "Loader", ""),
-        "LoaderOptions": ("stoker.loader.loader_options", "LoaderOptions", ""),
-        "OneEpoch": ("stoker.loader.one_epoch", "OneEpoch", ""),
-        "WorkerPart": ("stoker.loader.worker_part", "WorkerPart", ""),
-        "explained": ("stoker.loader.build", "explained", ""),
-        "known_shapes": ("stoker.loader.build", "known_shapes", ""),
-        "warn_unsharded": ("stoker.loader.worker_part", "warn_unsharded", ""),
-    },
-)
-
-if not TYPE_CHECKING:  # type checkers know what is there, and what is not
-
-    def __getattr__(name: str) -> Any:
-        if name not in _LATER:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return _LATER.get(name, name)
+if not TYPE_CHECKING:  # type checkers know what is there
+    __getattr__ = imported_later(
+        __name__,
+        {
+            "Loader": "loader", "LoaderOptions": "loader_options", "OneEpoch": "one_epoch", "WorkerPart": "worker_part",
+            "explained": "build", "known_shapes": "build", "warn_unsharded": "worker_part",
+        },
+    )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -38,7 +38,7 @@ from ..stage.finish import Finish
 from ..stage.io_retries import IoRetries
 from ..stage.runner import Reader, Runner, make_stages
 from ..storage.sample_cache import SampleCache
-from ..storage.scratch import NO_NOTES, Scratch
+from ..storage.scratch import NO_NOTES, Notes, Scratch
 from .batch_units import BatchWork, Observer, Rows, SegmentWork
 from .loader_options import MEMORY
 from .look_ahead import rank_positions
@@ -48,6 +48,8 @@ from .step_count import evening
 from .thread_count import core_share, default_threads, moves_told
 
 _log = logging.getLogger("stoker")
+#: what tasks note of pictures, as it is called in the statistics; damage is counted with a batch
+_NOTED = [each.name for each in fields(Notes) if each.name not in ("unfit", "damage", "damaged")]
 #: the part of the memory for batches that records take which are fetched ahead over a network
 AHEAD_SHARE = 4
 #: single samples are worked on this many at a time
@@ -197,8 +199,7 @@ def make_executor(
     check_guarded("loader()")
 
     def start(processes: int, threads: int, kind: str = "processes") -> Executor:
-        found = preflight(processes, threads, memory=memory, batch_bytes=batch_bytes(plan), pinned=pinned)
-        _log.debug("%s", found.line)
+        _log.debug("%s", preflight(processes, threads, memory=memory, batch_bytes=batch_bytes(plan), pinned=pinned))
         return EXECUTORS.get(kind, "loader()")(processes * threads, Scratch, processes)
 
     call = f"loader(executor={name!r}"
@@ -355,18 +356,7 @@ def observer(
             if notes is NO_NOTES:
                 return
             unfit = meters.seeks_unfit
-            meters.count(
-                pillow=notes.pillow,
-                retried=notes.retried,
-                seeks_used=notes.seeks_used,
-                seeks_unfit=notes.seeks_unfit,
-                cache_hits=notes.cache_hits,
-                cache_misses=notes.cache_misses,
-                device_images=notes.device_images,
-                device_refused=notes.device_refused,
-                device_s=notes.device_s,
-                device_bytes=notes.device_bytes,
-            )
+            meters.count(**{name: getattr(notes, name) for name in _NOTED})
             if notes.seeks_unfit and not unfit:
                 _log.warning(
                     "%s: its seek index was made for another file, or is damaged, and is not used, nor are others like it: "

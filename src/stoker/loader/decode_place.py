@@ -20,6 +20,7 @@ from .thread_count import default_threads
 
 if TYPE_CHECKING:
     from ..device.device_decode import DeviceDecoding
+    from .loader_options import LoaderOptions
 
 #: what `loader(decode_on=...)` takes
 PLACES = ("cpu", "cuda", "auto")
@@ -64,25 +65,14 @@ class Decoding:
     reason: str = ""
 
 
-def decoding_of(
-    plan: Plan,
-    output: Output,
-    decode_on: str,
-    executor: str,
-    threads: int | None,
-    processes: int | None,
-    elsewhere: bool,
-    budget: int,
-    kept_bytes: int,
-) -> Decoding:
-    """Where to decode, as the user asked: raises where that is "cuda" and cannot be, and says why where it is "auto".
-
-    `elsewhere`: rows are made by other programs.
-    """
+def decoding_of(plan: Plan, output: Output, options: LoaderOptions) -> Decoding:
+    """Where to decode, as the user asked: raises where that is "cuda" and cannot be, and says why where it is "auto"."""
+    decode_on, executor = options.decode_on, options.executor
+    budget, kept_bytes = options.device_memory_bytes, options.pinned_memory_bytes
     check_place(decode_on, keeps=bool(kept_bytes))
     if decode_on == "cpu":
         return Decoding()
-    found: DeviceImage | str = why_not_by(executor, processes, elsewhere) or device_image(plan)
+    found: DeviceImage | str = why_not_by(executor, options.processes, options.elsewhere) or device_image(plan)
     memory = output.device_memory()
     if memory is None:
         found = "the GPU decodes only torch batches that are on it; use device='cuda'"
@@ -90,7 +80,7 @@ def decoding_of(
         if isinstance(found, str) or memory is None:
             raise ConfigError(f"loader(decode_on={decode_on!r}): {found}; with 'auto' or 'cpu' the CPU decodes")
         alone = executor == "inline"
-        turns = None if alone else threads or default_threads(plan).threads
+        turns = None if alone else options.threads or default_threads(plan).threads
         cores = None if turns is None else CoreTurns(turns)
         from ..device.device_check import check_device
         from ..device.device_decode import DeviceDecoding, LoadSize

@@ -90,17 +90,7 @@ class Machinery:
         self.plan = plan
         self.floats = FloatPlace(plan) if options.elsewhere else float_place(plan, output)
         made = self.floats.plan  # other programs make rows by the user's plan
-        self.decoding = decoding_of(
-            made,
-            output,
-            options.decode_on,
-            options.executor,
-            options.threads,
-            options.processes,
-            options.elsewhere,
-            options.device_memory_bytes,
-            options.pinned_memory_bytes,
-        )
+        self.decoding = decoding_of(made, output, options)
         self._group = group_of(made, options.ahead) if part.count == 1 or not plan.batch else 1
         self.layout = layout_of(made, self._group)
         self.cache, self._lent = (cache, True) if cache is not None else (open_cache(plan, part.count), False)

@@ -26,41 +26,17 @@ if TYPE_CHECKING:
     from .verdict import Verdict
 
 __all__ = [
-    "Advice",
-    "Facts",
-    "LoaderWatch",
-    "Speed",
-    "Stats",
-    "Verdict",
-    "gather",
-    "merge",
-    "nvtx",
-    "prometheus",
-    "speed",
-    "tensorboard",
-    "trace",
-    "watch",
-    "write_report",
-]
+    "Advice", "Facts", "LoaderWatch", "Speed", "Stats", "Verdict", "gather", "merge", "nvtx", "prometheus", "speed",
+    "tensorboard", "trace", "watch", "write_report",
+]  # fmt: skip
 
 if not TYPE_CHECKING:  # type checkers know what is there
     __getattr__ = imported_later(
         __name__,
         {
-            "Advice": "advice",
-            "Facts": "facts",
-            "LoaderWatch": "live",
-            "Speed": "measured_speed",
-            "Stats": "stats",
-            "Verdict": "verdict",
-            "gather": "rank_stats",
-            "merge": "stats",
-            "nvtx": "nvtx_ranges",
-            "prometheus": "prometheus_page",
-            "speed": "measured_speed",
-            "tensorboard": "tensorboard_log",
-            "trace": "trace_events",
-            "watch": "live",
-            "write_report": "report",
+            "Advice": "advice", "Facts": "facts", "LoaderWatch": "live", "Speed": "measured_speed", "Stats": "stats",
+            "Verdict": "verdict", "gather": "rank_stats", "merge": "stats", "nvtx": "nvtx_ranges",
+            "prometheus": "prometheus_page", "speed": "measured_speed", "tensorboard": "tensorboard_log", "trace": "trace_events",
+            "watch": "live", "write_report": "report",
         },
-    )
+    )  # fmt: skip

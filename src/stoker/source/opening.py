@@ -35,15 +35,14 @@ CacheLike = Union[str, "os.PathLike[str]", Cache, None]
 
 def open_tar(
     spec: Spec,
-    *,
-    index: str = "auto",
-    interleave: int | None = None,
-    defaults: Mapping[str, Any] | None = None,
-    allow_pickle: Collection[str] = (),
-    decode: bool = True,
-    cache: CacheLike = None,
-    patience: Patience | None = None,
-    seek: bool = True,
+    index: str,
+    interleave: int | None,
+    defaults: Mapping[str, Any] | None,
+    allow_pickle: Collection[str],
+    decode: bool,
+    cache: CacheLike,
+    patience: Patience | None,
+    seek: bool,
     crew: Callable[[int], Each],
 ) -> TarSource | TarStream:
     """The source of tar shards: random access through their indexes, or in sequence if that is not possible."""
@@ -71,13 +70,12 @@ def open_tar(
 
 def open_tfrecord(
     spec: Spec,
-    *,
-    features: Any = None,
-    compression: str | None = None,
-    interleave: int | None = None,
-    cache: CacheLike = None,
-    patience: Patience | None = None,
-    seek: bool = True,
+    features: Any,
+    compression: str | None,
+    interleave: int | None,
+    cache: CacheLike,
+    patience: Patience | None,
+    seek: bool,
     crew: Callable[[int], Each],
 ) -> TfrecordSource | TfrecordStream:
     """The source of TFRecord files: random access through their indexes, or in sequence if some are compressed."""

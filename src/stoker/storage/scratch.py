@@ -57,20 +57,9 @@ class Scratch:
     """The private memory of one worker; never shared between threads."""
 
     __slots__ = (
-        "_arena",
-        "_asked_s",
-        "_decoder",
-        "_kept",
-        "_looks",
-        "_notes",
-        "_queued_s",
-        "_schedule",
-        "again",
-        "aside",
-        "device",
-        "slow",
-        "tried_s",
-    )
+        "_arena", "_asked_s", "_decoder", "_kept", "_looks", "_notes", "_queued_s", "_schedule", "again", "aside", "device",
+        "slow", "tried_s",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         #: whether the task at hand could be run again: its rows are read from the source, and no function has seen them before

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Annotated
 
-import typer
-
 from ...plan.seeds import key_of, mix
 from ...source.streams.tar_stream import TarSample
-from ..screen import amount
+from ..screen import amount, option
 
 Seed = Annotated[int, amount("Seed of the shuffle: the same seed produces the same order.", "--seed", least=None)]
-Memory = Annotated[str, typer.Option("--memory", metavar="SIZE", help="The buffer of --shuffle holds at most this many bytes.")]
+Memory = Annotated[str, option("SIZE", "The buffer of --shuffle holds at most this many bytes.", "--memory")]
 
 
 def shuffled(

@@ -10,14 +10,13 @@ from itertools import chain
 from pathlib import Path
 from typing import Annotated, BinaryIO
 
-import typer
-
 from ...errors import ConfigError, ReadError, SourceEmpty, SourceNotFound
 from ...kernel.file_reads import MAX_FILE_BYTES
 from ...source.files.plain_file import read_plain
 from ...source.paths import joined, printable
 from ...source.streams.tar_stream import TarSample
 from ..progress import PipeProgress, Progress
+from ..screen import argument, option
 from .outputs import Output, Overwrite, archive
 from .tables import READERS, Row
 
@@ -27,14 +26,11 @@ _LONG = {b"key", b"field", b"path", b"text"}
 
 
 def create(
-    plan: Annotated[str, typer.Argument(metavar="PLAN", help="A .csv or .tsv file; `-` is standard input.")] = "-",
+    plan: Annotated[str, argument("PLAN", "A .csv or .tsv file; `-` is standard input.", default=True)] = "-",
     folder: Annotated[
-        Path,
-        typer.Option("-C", "--folder", metavar="DIR", help="Folder that paths in the plan are relative to.", show_default="here"),
+        Path, option("DIR", "Folder that paths in the plan are relative to.", "-C", "--folder", default="here")
     ] = Path(),
-    format: Annotated[
-        str | None, typer.Option(metavar="csv|tsv", help="Format of the plan.", show_default="by its name, else tsv")
-    ] = None,
+    format: Annotated[str | None, option("csv|tsv", "Format of the plan.", default="by its name, else tsv")] = None,
     output: Output = "-",
     overwrite: Overwrite = False,
     progress: PipeProgress = None,

@@ -9,11 +9,10 @@ import sys
 from collections.abc import Callable
 from typing import Annotated
 
-import typer
-
 from ...errors import ConfigError, SourceEmpty
 from ...source.paths import printable
 from ...source.streams.tar_stream import TarSample
+from ..screen import option
 from .inputs import Shards, samples_of, shard_names
 from .outputs import Output, Overwrite, archive, check_output
 from .show_samples import print_table
@@ -23,12 +22,10 @@ Matches = Callable[[TarSample], bool]
 
 def first(
     shards: Shards = None,
-    key: Annotated[str | None, typer.Option(metavar="GLOB", help="The key matches, for example `'n0144*/*'`.")] = None,
-    field: Annotated[str | None, typer.Option("-f", "--field", metavar="FIELD", help="The sample has this field.")] = None,
-    match: Annotated[
-        str | None, typer.Option(metavar="REGEX", help="The content of --field, or of any field, contains a match.")
-    ] = None,
-    get: Annotated[str | None, typer.Option(metavar="FIELD", help="Write only the bytes of this field, not an archive.")] = None,
+    key: Annotated[str | None, option("GLOB", "The key matches, for example `'n0144*/*'`.")] = None,
+    field: Annotated[str | None, option("FIELD", "The sample has this field.", "-f", "--field")] = None,
+    match: Annotated[str | None, option("REGEX", "The content of --field, or of any field, contains a match.")] = None,
+    get: Annotated[str | None, option("FIELD", "Write only the bytes of this field, not an archive.")] = None,
     output: Output = "-",
     overwrite: Overwrite = False,
 ) -> None:

@@ -8,8 +8,6 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, BinaryIO
 
-import typer
-
 from ...errors import ConfigError, ReadError, SourceNotFound
 from ...source.paths import printable
 from ...source.shards.shard_source import expand, is_remote
@@ -18,14 +16,10 @@ from ...source.streams.tar_stream import TarSample, is_compressed, open_pieces, 
 from ...source.streams.unpack import Piece
 from ...storage.blob import Blob, Stat
 from ...storage.open import open_blob
+from ..screen import argument
 
 Shards = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="SHARDS",
-        help="Paths, globs, braces, URLs; `-` is standard input.",
-        show_default="standard input",
-    ),
+    list[str] | None, argument("SHARDS", "Paths, globs, braces, URLs; `-` is standard input.", default="standard input")
 ]
 
 

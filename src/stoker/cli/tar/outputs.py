@@ -10,19 +10,17 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from ...engine.signals import uninterrupted
 from ...errors import ConfigError, RecordError
 from ...pack.writers.tar_writer import Encoded, TarWriter
 from ...source.paths import printable
 from ...source.streams.tar_stream import TarSample
 from ...storage.names import spelled
-from ..screen import check_writable
+from ..screen import check_writable, flag, option
 from .inputs import same_file, told
 
-Output = Annotated[str, typer.Option("-o", "--output", metavar="FILE", help="Where the archive goes; `-` is standard output.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace FILE if it exists.")]
+Output = Annotated[str, option("FILE", "Where the archive goes; `-` is standard output.", "-o", "--output")]
+Overwrite = Annotated[bool, flag("Replace FILE if it exists.", "--overwrite")]
 
 
 class Archive:

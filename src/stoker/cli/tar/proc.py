@@ -20,34 +20,25 @@ from ...source.paths import printable
 from ...source.streams.tar_stream import TarSample
 from ..guard import DATA
 from ..progress import PipeProgress, Progress
-from ..screen import amount
+from ..screen import amount, flag, option
 from .folders import collect, lay_out
 from .inputs import Shards, samples_of, shard_names
 from .outputs import Output, Overwrite, archive
 
 
 def proc(
-    command: Annotated[
-        str, typer.Option("-c", "--command", metavar="COMMAND", help="The command, run by `/bin/sh`.", show_default=False)
-    ],
+    command: Annotated[str, option("COMMAND", "The command, run by `/bin/sh`.", "-c", "--command", default=False)],
     shards: Shards = None,
     parallel: Annotated[
-        int | None, amount("Samples processed in parallel.", "-p", "--parallel", show_default="the cores of this machine")
+        int | None, amount("Samples processed in parallel.", "-p", "--parallel", default="the cores of this machine")
     ] = None,
     fields: Annotated[
         str | None,
-        typer.Option(
-            "-f",
-            "--fields",
-            metavar="NAMES",
-            help="Only these fields become files; the others are kept unchanged.",
-            show_default="all",
-        ),
+        option("NAMES", "Only these fields become files; the others are kept unchanged.", "-f", "--fields", default="all"),
     ] = None,
-    timeout: Annotated[float, typer.Option(min=0.001, metavar="S", help="Maximum time for a sample, in seconds.")] = 3600.0,
+    timeout: Annotated[float, option("S", "Maximum time for a sample, in seconds.", min=0.001)] = 3600.0,
     keep_going: Annotated[
-        bool,
-        typer.Option("--keep-going", help="If a command fails, report and drop the sample and continue; the exit status is 1."),
+        bool, flag("If a command fails, report and drop the sample and continue; the exit status is 1.", "--keep-going")
     ] = False,
     output: Output = "-",
     overwrite: Overwrite = False,

@@ -15,6 +15,7 @@ from ...sizes import counted
 from ...source.paths import printable
 from ...source.streams.tar_stream import TarSample
 from ..progress import PipeProgress, Progress
+from ..screen import flag, option
 from .buffer_shuffle import Seed
 from .inputs import Shards, shard_names
 from .outputs import Output, Overwrite, archive
@@ -25,10 +26,10 @@ Rank = Callable[[TarSample], bytes]
 
 def sort(
     shards: Shards = None,
-    by: Annotated[str, typer.Option(metavar="key|FIELD", help="Sort by the key, or by the content of a field.")] = "key",
-    numeric: Annotated[bool, typer.Option("--numeric", help="Compare as numbers, not as bytes.")] = False,
-    reverse: Annotated[bool, typer.Option("--reverse", help="Sort in descending order.")] = False,
-    shuffle: Annotated[bool, typer.Option("--shuffle", help="Shuffle all samples instead of sorting them.")] = False,
+    by: Annotated[str, option("key|FIELD", "Sort by the key, or by the content of a field.")] = "key",
+    numeric: Annotated[bool, flag("Compare as numbers, not as bytes.", "--numeric")] = False,
+    reverse: Annotated[bool, flag("Sort in descending order.", "--reverse")] = False,
+    shuffle: Annotated[bool, flag("Shuffle all samples instead of sorting them.", "--shuffle")] = False,
     seed: Seed = 0,
     output: Output = "-",
     overwrite: Overwrite = False,

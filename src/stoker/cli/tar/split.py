@@ -19,25 +19,22 @@ from ...source.paths import printable
 from ...source.shards.shard_index import SUFFIX
 from ...storage.local import LocalBlob
 from ..progress import PipeProgress, Progress
-from ..screen import amount, check_writable, tell
+from ..screen import amount, check_writable, flag, option, tell
 from .inputs import Shards, samples_of, shard_names
 from .outputs import encode
 
 
 def split(
     shards: Shards = None,
-    size: Annotated[
-        str, typer.Option("-s", "--size", metavar="BYTES", help="Maximum size of a shard, such as `1e9` or `500MB`.")
-    ] = "1e9",
+    size: Annotated[str, option("BYTES", "Maximum size of a shard, such as `1e9` or `500MB`.", "-s", "--size")] = "1e9",
     samples: Annotated[
-        int | None, amount("Maximum number of samples in a shard.", "-n", "--samples", show_default="any number")
+        int | None, amount("Maximum number of samples in a shard.", "-n", "--samples", default="any number")
     ] = None,
     output: Annotated[
-        str,
-        typer.Option("-o", "--output", metavar="NAME", help="NAME-000000.tar and so on; or a pattern such as `out-%04d.tar`."),
+        str, option("NAME", "NAME-000000.tar and so on; or a pattern such as `out-%04d.tar`.", "-o", "--output")
     ] = "shard",
-    maxshards: Annotated[int | None, amount("Stop after N shards and ignore the rest.", show_default="any number")] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace shards that exist and differ.")] = False,
+    maxshards: Annotated[int | None, amount("Stop after N shards and ignore the rest.", default="any number")] = None,
+    overwrite: Annotated[bool, flag("Replace shards that exist and differ.", "--overwrite")] = False,
     progress: PipeProgress = None,
 ) -> None:
     """Split samples into shards, each with its index.

@@ -8,12 +8,11 @@ import sys
 from itertools import islice
 from typing import Annotated
 
-import typer
-
 from ...errors import ConfigError, RecordError
 from ...source.paths import printable
 from ...source.streams.tar_stream import TarSample
 from ..progress import PipeProgress, Progress
+from ..screen import flag, option
 from .cat import Count
 from .inputs import Shards, samples_of, shard_names
 from .tables import csv_line, tsv_line
@@ -22,16 +21,12 @@ from .tables import csv_line, tsv_line
 def tsv(
     shards: Shards = None,
     fields: Annotated[
-        str,
-        typer.Option("-f", "--fields", metavar="NAMES", help="The columns, such as `key,cls,txt`; `key` is the sample's key."),
+        str, option("NAMES", "The columns, such as `key,cls,txt`; `key` is the sample's key.", "-f", "--fields")
     ] = "key",
-    csv: Annotated[bool, typer.Option("--csv", help="Write CSV instead of TSV.")] = False,
-    missing: Annotated[
-        str | None,
-        typer.Option(metavar="TEXT", help="Text for a field that a sample does not have.", show_default="an error"),
-    ] = None,
-    strip: Annotated[bool, typer.Option("--strip", help="Remove leading and trailing whitespace from cells.")] = False,
-    header: Annotated[bool, typer.Option("--header/--no-header", help="Print the names of the columns first.")] = True,
+    csv: Annotated[bool, flag("Write CSV instead of TSV.", "--csv")] = False,
+    missing: Annotated[str | None, option("TEXT", "Text for a field that a sample does not have.", default="an error")] = None,
+    strip: Annotated[bool, flag("Remove leading and trailing whitespace from cells.", "--strip")] = False,
+    header: Annotated[bool, flag("Print the names of the columns first.", "--header/--no-header")] = True,
     count: Count = None,
     progress: PipeProgress = None,
 ) -> None:
