@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stoker.engine.resources import idle_seconds, is_bound, queued_seconds, usable_cores
+from stoker.engine.resources import idle_seconds, machine_cores, queued_seconds, usable_cores
 
 
 @pytest.fixture
@@ -81,12 +81,14 @@ def test_this_very_process_may_use_at_least_one_core() -> None:
     assert 1 <= usable_cores() <= (os.cpu_count() or 1)
 
 
-def test_a_process_with_fewer_cores_than_the_machine_is_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_has_its_cores_or_the_quota_whatever_a_process_is_bound_to(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 4)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3}, raising=False)
-    assert not is_bound()
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
-    assert is_bound()
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0}, raising=False)
+    assert machine_cores(tmp_path, tmp_path / "nothing") == 4
+    (tmp_path / "cpu.max").write_text("300000 100000")
+    assert machine_cores(tmp_path, tmp_path / "nothing") == 3
 
 
 def test_the_time_threads_were_without_a_core_is_added_up(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ with warnings.catch_warnings():
 pytestmark = [
     pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no `val_dataloader`"),
     pytest.mark.filterwarnings("ignore:GPU available but not used"),
+    pytest.mark.filterwarnings("ignore:The `srun` command is available on your system but is not used"),
     pytest.mark.filterwarnings("ignore:`isinstance.treespec, LeafSpec.` is deprecated:FutureWarning"),
 ]
 

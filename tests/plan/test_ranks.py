@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from multiprocessing.reduction import ForkingPickler
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -46,23 +48,75 @@ LAUNCHERS: dict[str, tuple[Environ, LocalProcesses | None]] = {
     "LOCAL_RANK and WORLD_SIZE": ({"LOCAL_RANK": "3", "WORLD_SIZE": "8"}, None),
     "Horovod": (
         {"HOROVOD_RANK": "3", "HOROVOD_SIZE": "8", "HOROVOD_LOCAL_SIZE": "4"},
-        LocalProcesses(4, "HOROVOD_LOCAL_SIZE", bound=True),
+        LocalProcesses(4, "HOROVOD_LOCAL_SIZE", binds=True),
     ),
     "Open MPI": (
         {"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "8", "OMPI_COMM_WORLD_LOCAL_SIZE": "4"},
-        LocalProcesses(4, "OMPI_COMM_WORLD_LOCAL_SIZE", bound=True),
+        LocalProcesses(4, "OMPI_COMM_WORLD_LOCAL_SIZE", binds=True),
     ),
     "MVAPICH": (
         {"MV2_COMM_WORLD_RANK": "3", "MV2_COMM_WORLD_SIZE": "8", "MV2_COMM_WORLD_LOCAL_SIZE": "4"},
-        LocalProcesses(4, "MV2_COMM_WORLD_LOCAL_SIZE", bound=True),
+        LocalProcesses(4, "MV2_COMM_WORLD_LOCAL_SIZE", binds=True),
     ),
     "MPICH": (
         {"PMI_RANK": "3", "PMI_SIZE": "8", "MPI_LOCALNRANKS": "4"},
-        LocalProcesses(4, "MPI_LOCALNRANKS", bound=True),
+        LocalProcesses(4, "MPI_LOCALNRANKS", binds=True),
     ),
     "SLURM": (
-        {"SLURM_PROCID": "3", "SLURM_STEP_NUM_TASKS": "8", "SLURM_NODEID": "1", "SLURM_STEP_TASKS_PER_NODE": "3(x2),2"},
-        LocalProcesses(3, "SLURM_STEP_TASKS_PER_NODE", bound=True),
+        {
+            "SLURM_PROCID": "3",
+            "SLURM_STEP_NUM_TASKS": "8",
+            "SLURM_NODEID": "1",
+            "SLURM_STEP_TASKS_PER_NODE": "3(x2),2",
+            "SLURM_CPUS_ON_NODE": "12",
+        },
+        LocalProcesses(3, "SLURM_STEP_TASKS_PER_NODE", binds=True, cores=12),
+    ),
+    "Open MPI, and Accelerate has read it": (
+        {
+            "OMPI_COMM_WORLD_RANK": "3",
+            "OMPI_COMM_WORLD_SIZE": "8",
+            "OMPI_COMM_WORLD_LOCAL_SIZE": "4",
+            "RANK": "3",
+            "WORLD_SIZE": "8",
+            "LOCAL_WORLD_SIZE": "4",
+            "MASTER_ADDR": "127.0.0.1",
+        },
+        LocalProcesses(4, "OMPI_COMM_WORLD_LOCAL_SIZE", binds=True),
+    ),
+    "torchrun in each of two tasks of SLURM": (
+        {
+            "RANK": "3",
+            "WORLD_SIZE": "8",
+            "LOCAL_WORLD_SIZE": "4",
+            "SLURM_PROCID": "0",
+            "SLURM_STEP_NUM_TASKS": "2",
+            "SLURM_STEP_TASKS_PER_NODE": "1(x2)",
+        },
+        LocalProcesses(4, "LOCAL_WORLD_SIZE"),
+    ),
+    "SLURM, which sets variables for MPI": (
+        {
+            "PMI_RANK": "3",
+            "PMI_SIZE": "8",
+            "SLURM_PROCID": "3",
+            "SLURM_STEP_NUM_TASKS": "8",
+            "SLURM_NODEID": "1",
+            "SLURM_STEP_TASKS_PER_NODE": "4(x2)",
+            "SLURM_CPUS_ON_NODE": "12",
+        },
+        LocalProcesses(4, "SLURM_STEP_TASKS_PER_NODE", binds=True, cores=12),
+    ),
+    "MPICH in a job of SLURM": (
+        {
+            "PMI_RANK": "3",
+            "PMI_SIZE": "8",
+            "MPI_LOCALNRANKS": "4",
+            "SLURM_PROCID": "1",
+            "SLURM_STEP_NUM_TASKS": "2",
+            "SLURM_STEP_TASKS_PER_NODE": "1(x2)",
+        },
+        LocalProcesses(4, "MPI_LOCALNRANKS", binds=True),
     ),
     "SLURM, with the world for torch": (
         {"SLURM_PROCID": "3", "SLURM_STEP_NUM_TASKS": "8", "WORLD_SIZE": "8", "MASTER_ADDR": "node1"},
@@ -166,6 +220,32 @@ def test_torchrun_inside_a_slurm_job_is_believed_first() -> None:
     assert found == Rank(1, 2, "torchrun: RANK and WORLD_SIZE")
 
 
+def test_the_script_of_a_job_that_a_task_submitted_is_not_taken_for_that_task() -> None:
+    """sbatch hands on the variables of the step; SLURM itself says which tasks are here."""
+    task = {**LAUNCHERS["SLURM"][0], "SLURM_GTIDS": "3,4,5"}
+    assert find_rank(task).world == 8
+    script = {**task, "SLURM_PROCID": "0", "SLURM_NODEID": "0", "SLURM_GTIDS": "0"}
+    with pytest.raises(ConfigError, match=r"not this process: .*or one that called sbatch; start it with srun"):
+        find_rank(script)
+    assert not one_of_several(script) and local_processes(script) is None
+    assert find_rank({**script, "RANK": "1", "WORLD_SIZE": "4"}).world == 4, "torchrun in the script"
+
+
+def test_a_program_started_in_a_shell_of_srun_is_not_taken_for_its_first_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    shell, ended = os.getppid(), 1 << 30
+    monkeypatch.setattr(os, "getpgid", {shell: 17, os.getpid(): 18}.__getitem__)
+    monkeypatch.setattr(os, "getpgrp", lambda: 18)
+    environ = {"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2", "SLURM_PTY_PORT": "1", "SLURM_TASK_PID": str(shell)}
+    with pytest.raises(ConfigError, match=r"not this process: a shell of `srun --pty`.*start it with srun"):
+        find_rank(environ)
+    assert not one_of_several(environ)
+    assert find_rank({**environ, "SLURM_STEP_NUM_TASKS": "1"}).world == 1
+    assert find_rank({**environ, "RANK": "1", "WORLD_SIZE": "4"}).world == 4, "torchrun was typed in"
+    assert find_rank({**environ, "SLURM_TASK_PID": str(os.getpid())}).world == 2, "the task itself"
+    monkeypatch.undo()
+    assert find_rank({**environ, "SLURM_TASK_PID": str(ended)}).world == 2, "nobody knows"
+
+
 def test_an_initialised_process_group_is_believed_before_all_else(group: SimpleNamespace) -> None:
     environ = LAUNCHERS["torchrun"][0]
     assert find_rank(environ).rank == 3
@@ -175,6 +255,20 @@ def test_an_initialised_process_group_is_believed_before_all_else(group: SimpleN
     assert one_of_several({}) == "rank 1 of 2 (torch.distributed)"
     assert local_processes({"MASTER_ADDR": "localhost"}) == LocalProcesses(2, "MASTER_ADDR is this machine")
     assert local_processes({"MASTER_ADDR": "node1"}) is None
+
+
+def test_a_group_that_met_at_an_address_of_this_machine_is_on_this_machine(tmp_path: Path) -> None:
+    dist = pytest.importorskip("torch.distributed")
+    here = LocalProcesses(1, "their process group meets on this machine")
+    for store, found in (
+        (dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False), here),
+        (dist.FileStore(str(tmp_path / "meeting"), 1), None),
+    ):
+        dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+        try:
+            assert local_processes({}) == found
+        finally:
+            dist.destroy_process_group()
 
 
 def test_a_torch_without_distributed_knows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

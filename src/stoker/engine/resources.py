@@ -6,17 +6,23 @@ import math
 import os
 from pathlib import Path
 
+#: where cgroups are, and where those of this process are named
+_ROOT, _OWN = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 
-def usable_cores(cgroup_root: Path = Path("/sys/fs/cgroup"), own_group: Path = Path("/proc/self/cgroup")) -> int:
+
+def usable_cores(cgroup_root: Path = _ROOT, own_group: Path = _OWN) -> int:
     """Cores available to this process, at least 1."""
-    cores = _allowed()
+    return _within_quota(_allowed(), cgroup_root, own_group)
+
+
+def machine_cores(cgroup_root: Path = _ROOT, own_group: Path = _OWN) -> int:
+    """Cores available to all processes of this machine or container, no matter to which of them this one is bound; at least 1."""
+    return _within_quota(os.cpu_count() or 1, cgroup_root, own_group)
+
+
+def _within_quota(cores: int, cgroup_root: Path, own_group: Path) -> int:
     quota = _quota(cgroup_root, own_group)
     return max(1, min(cores, math.ceil(quota))) if quota else max(1, cores)
-
-
-def is_bound() -> bool:
-    """Whether this process may run on some of the machine's cores only."""
-    return _allowed() < (os.cpu_count() or 1)
 
 
 def _allowed() -> int:

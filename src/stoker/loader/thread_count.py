@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..engine.resources import is_bound, usable_cores
+from ..engine.resources import machine_cores, usable_cores
 from ..plan.plan import Plan
 from ..plan.ranks import local_processes
 from ..sizes import counted
@@ -25,11 +25,15 @@ def core_share() -> ThreadCount:
     """The cores of this process: those it may use, shared with the other processes of this run on this machine."""
     cores = usable_cores()
     neighbours = local_processes()
-    # A launcher that binds processes to cores has divided already.
-    if neighbours is None or neighbours.count < 2 or (neighbours.bound and is_bound()):
+    shared, share = cores, cores
+    if neighbours is not None and neighbours.count > 1:
+        # A launcher that binds processes to cores has divided them already; but some may have got the same, as those of a socket.
+        shared = (neighbours.cores or machine_cores()) if neighbours.binds else cores
+        share = max(1, shared // neighbours.count)
+    if neighbours is None or share >= cores:
         return ThreadCount(cores, f"this process may use {counted(cores, 'core')}")
-    reason = f"{counted(cores, 'core')} shared by {neighbours.count} processes on this machine ({neighbours.where})"
-    return ThreadCount(max(1, cores // neighbours.count), reason)
+    reason = f"{counted(shared, 'core')} shared by {neighbours.count} processes on this machine ({neighbours.where})"
+    return ThreadCount(share, reason)
 
 
 def default_threads(plan: Plan) -> ThreadCount:

@@ -20,18 +20,24 @@ from .nodes import Shard
 Environ = Mapping[str, str]
 
 _GROUP = "torch.distributed"
+_MPICH, _SLURM = "MPICH or Intel MPI", "SLURM"
 #: launchers, and their variables for rank and world, in the order they are believed
 _LAUNCHERS = (
     ("torchrun", "RANK", "WORLD_SIZE"),  # and whoever follows it
     ("Horovod", "HOROVOD_RANK", "HOROVOD_SIZE"),
     ("Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
     ("MVAPICH", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"),
-    ("MPICH or Intel MPI", "PMI_RANK", "PMI_SIZE"),
+    (_MPICH, "PMI_RANK", "PMI_SIZE"),
     # srun: the number of tasks of the step, not of the job; a script that sbatch starts alone has the latter, too
-    ("SLURM", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+    (_SLURM, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
 )
-#: their variables for the number of processes on this machine; these launchers often give each process cores of its own
-_LOCAL_SIZES = ("HOROVOD_LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MV2_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
+#: the variables of launchers that often bind processes to cores, for the world and for the number of processes on this machine
+_BINDING = (
+    ("HOROVOD_SIZE", "HOROVOD_LOCAL_SIZE"),
+    ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"),
+    ("MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_SIZE"),
+    ("PMI_SIZE", "MPI_LOCALNRANKS"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +59,15 @@ class Rank:
 
 @dataclass(frozen=True, slots=True)
 class LocalProcesses:
-    """How many processes of this run are on this machine; `bound`: each may already be bound to its own cores."""
+    """How many processes of this run are on this machine.
+
+    What started them may bind each to some of the cores that they share; `cores` is the number of these, where it is known.
+    """
 
     count: int
     where: str
-    bound: bool = False
+    binds: bool = False
+    cores: int | None = None
 
 
 ALONE = Rank()
@@ -106,17 +116,18 @@ def one_of_several(environ: Environ | None = None) -> str:
 def local_processes(environ: Environ | None = None) -> LocalProcesses | None:
     """The processes of this run on this machine, where something says how many they are."""
     environ = os.environ if environ is None else environ
+    group = _process_group()
+    with suppress(ConfigError):
+        found = group or _launched(environ)
+        if found and (here := _launched_here(environ, found.world)):
+            return here
     if count := _count(environ, "LOCAL_WORLD_SIZE"):
         return LocalProcesses(count, "LOCAL_WORLD_SIZE")
-    if _is_local(environ.get("MASTER_ADDR", "")):  # nobody on another machine could join
-        group = _process_group()
-        if count := group.world if group else _count(environ, "WORLD_SIZE"):
-            return LocalProcesses(count, "MASTER_ADDR is this machine")
-    for name in _LOCAL_SIZES:
-        if count := _count(environ, name):
-            return LocalProcesses(count, name, bound=True)
-    if count := _slurm_tasks_here(environ):
-        return LocalProcesses(count, "SLURM_STEP_TASKS_PER_NODE", bound=True)
+    # Nobody on another machine could join.
+    if _is_local(environ.get("MASTER_ADDR", "")) and (count := group.world if group else _count(environ, "WORLD_SIZE")):
+        return LocalProcesses(count, "MASTER_ADDR is this machine")
+    if group and _is_local(_meeting_place()):
+        return LocalProcesses(group.world, "their process group meets on this machine")
     return None
 
 
@@ -137,13 +148,54 @@ def _process_group() -> Rank | None:
     return Rank(int(dist.get_rank()), int(dist.get_world_size()), _GROUP)
 
 
+def _meeting_place() -> str:
+    """The address where the processes of the group met, as in ``init_process_group(init_method="tcp://127.0.0.1:29500")``."""
+    with suppress(Exception):  # torch does not document this
+        store = sys.modules["torch.distributed"].distributed_c10d._get_default_store()
+        while hasattr(store, "underlying_store"):
+            store = store.underlying_store
+        return str(store.host)
+    return ""
+
+
 def _launched(environ: Environ) -> Rank | None:
     for launcher, *names in _LAUNCHERS:
         rank, world = (_number(environ, name) for name in names)
+        if launcher == _MPICH and "SLURM_STEP_NUM_TASKS" in environ and "MPI_LOCALNRANKS" not in environ:
+            continue  # not set by an mpirun, but by srun, for programs that use MPI
         if rank is not None and world is not None:
+            if launcher == _SLURM and world > 1 and _inherited_from_a_task(environ):
+                raise ConfigError(
+                    f"SLURM_PROCID={rank} and SLURM_STEP_NUM_TASKS={world} are about a task of SLURM that is not this process: a "
+                    "shell of `srun --pty` into which it was typed, or one that called sbatch; start it with srun, or, if it is "
+                    "alone, use shard(rank=0, world=1)"
+                )
             return _checked(rank, world, f"{launcher}: {names[0]} and {names[1]}")
         if launcher == "torchrun" and (found := _launched_by_node(environ)):
             return found
+    return None
+
+
+def _inherited_from_a_task(environ: Environ) -> bool:
+    """Whether SLURM's variables are about the task that started this process in some way, and not about this process."""
+    # The script of a job that a task has submitted: the variables of the step are handed on, those of the tasks here are its own.
+    tasks, here = environ.get("SLURM_GTIDS"), _slurm_tasks_here(environ)
+    if tasks and here and len(tasks.split(",")) != here:
+        return True
+    # The task is a shell with a terminal, which starts each program as a job of its own.
+    shell = _count(environ, "SLURM_TASK_PID")
+    with suppress(OSError):  # it has ended, or is not visible from here
+        return "SLURM_PTY_PORT" in environ and shell is not None and os.getpgid(shell) != os.getpgrp()
+    return False
+
+
+def _launched_here(environ: Environ, world: int) -> LocalProcesses | None:
+    """What a launcher that may have bound this process says, if it has started all of the world, and torchrun none."""
+    for size, local in _BINDING:
+        if _count(environ, size) == world and (count := _count(environ, local)):
+            return LocalProcesses(count, local, binds=True)
+    if _count(environ, "SLURM_STEP_NUM_TASKS") == world and (count := _slurm_tasks_here(environ)):
+        return LocalProcesses(count, "SLURM_STEP_TASKS_PER_NODE", binds=True, cores=_count(environ, "SLURM_CPUS_ON_NODE"))
     return None
 
 
