@@ -449,7 +449,7 @@ class RayExecutor(Executor):
     def _is_broken(self) -> bool:
         """Whether there is no way on. Asked before Ray is: one that was shut down would be started again by any question."""
         if self._broken is None and self._session.lost:
-            self._broken = "somebody has called ray.shutdown() meanwhile"
+            self._broken = "ray.shutdown() was called"
         return self._broken is not None
 
     def _receive(self, left_s: float) -> None:

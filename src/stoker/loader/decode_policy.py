@@ -79,7 +79,7 @@ class DecodePolicy:
             yield from ((share, f"{told(share)}, because the cores are the limit") for share in SHARES if share > self.share)
         elif self.share and busy < _IDLE:
             less = [share for share in SHARES if share < self.share]
-            yield from ((share, f"{told(share)}, because cores were idle beside the GPU") for share in less)
+            yield from ((share, f"{told(share)}, because cores were idle next to the GPU") for share in less)
 
     def _may(self, share: float) -> bool:
         return self._waited_s >= self._failed.get(share, (0.0, 0.0))[0]
