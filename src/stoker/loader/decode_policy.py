@@ -23,7 +23,7 @@ _GAIN, _SAME = 1.05, 0.985
 _AGREE = 2
 #: shares that are tried, from the one at which the device does most
 SHARES = (1.0, 0.75, 0.5, 0.25)
-#: what was tried in vain is tried again after so many seconds of waiting, and each time after twice as many
+#: what was tried in vain is tried again after this many seconds of waiting, and each time after twice as many
 _AGAIN_S = 60.0
 
 

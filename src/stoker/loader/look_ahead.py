@@ -47,11 +47,11 @@ class Forerunner:
         self._span = source.foresight
         self._begun = cursor  # from where on workers take turns
         self._told = cursor  # up to where the source knows that we are
-        self._until = 0  # position, within the epoch told of, at which to tell more
+        self._until = 0  # position in the announced epoch at which to announce more
         self._tell(cursor)
         threads = _CACHE_THREADS if self._span.shared else _BLOCK_THREADS
         self._background = Background(source.fetch_ahead, threads, "stoker-ahead")
-        weakref.finalize(self, self._background.stop).atexit = False  # a loader that is dropped leaves no thread behind
+        weakref.finalize(self, self._background.stop).atexit = False  # a loader that is dropped leaves no thread
 
     def reached(self, cursor: Cursor) -> None:
         """The consumer has come this far."""

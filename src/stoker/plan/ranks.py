@@ -108,7 +108,7 @@ def local_processes(environ: Environ | None = None) -> LocalProcesses | None:
     environ = os.environ if environ is None else environ
     if count := _count(environ, "LOCAL_WORLD_SIZE"):
         return LocalProcesses(count, "LOCAL_WORLD_SIZE")
-    if _is_local(environ.get("MASTER_ADDR", "")):  # nobody on another machine could join
+    if _is_local(environ.get("MASTER_ADDR", "")):  # no other machine could join
         group = _process_group()
         if count := group.world if group else _count(environ, "WORLD_SIZE"):
             return LocalProcesses(count, "MASTER_ADDR is this machine")
