@@ -1,9 +1,9 @@
-"""How many images a second reach the training loop?
+"""How many images per second reach the training loop?
 
-JPEG files in the page cache -> RandomResizedCrop(224) -> horizontal flip -> uint8 batches of 256, on all cores, in turn with what
-others would use, and with Stoker's kernel alone, called from plain threads: the difference is what the engine costs. With
-``--from tar`` Stoker also reads the same pictures from tar shards, packed for the time being, in the same run: without and with
-a seek index of every JPEG.
+JPEG files in the page cache -> RandomResizedCrop(224) -> horizontal flip -> uint8 batches of 256, on all cores, in turn with
+other loaders, and with Stoker's kernel alone, called from plain threads: the difference is the cost of the engine. With
+``--from tar`` Stoker also reads the same pictures from tar shards, packed for this run: without and with a seek index of every
+JPEG.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """How long does a JPEG take to become a training crop, on one core?
 
 Files in memory -> RandomResizedCrop(224) -> uint8 pixels, in one thread on one CPU: Stoker's own decoder, with and without a seek
-index and at each SIMD level; Stoker with libjpeg-turbo; and what others would call. Everybody gets the same rectangles. They take
-turns of 16 images, so that what slows the machine down slows all of them; a ratio is the median of the rounds' ratios.
+index and at each SIMD level; Stoker with libjpeg-turbo; and other libraries. All get the same rectangles. They take turns of 16
+images, so that whatever slows the machine down slows all of them; a ratio is the median of the rounds' ratios.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What do the meters cost, which are always on?
+"""What do the meters, which are always on, cost?
 
 The same loaders with their meters and with none: clocks that stand still, and a counter that only knows what the loader needs to
-work. Four pipelines, from one where a batch is work for milliseconds to one where there is hardly anything to do but to count.
-Decoding runs in threads; the others run in the thread of the loop, where nothing hides what counting costs, and where threads
-that take turns at the interpreter lock do not drown it in noise.
+work. Four pipelines, from one in which a batch takes milliseconds to one with hardly any work besides counting. Decoding runs in
+threads; the others run in the thread of the loop, where nothing hides the cost of counting, and where threads that compete for
+the GIL do not drown it in noise.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What does the order of a billion samples cost, in memory and in time?
 
-Positions are asked for as the loader asks, some at a time; one thread.
+Positions are requested as the loader does it, some at a time; one thread.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What does the engine cost where there is nothing else to do?
+"""What does the engine cost if there is nothing to decode?
 
-Records of 1 KB and a label, in memory, shuffled every epoch, batches of 256: there is only a row to copy, and all the rest is
-overhead. Beside it: a NumPy gather by hand in a torch DataLoader, the usual DataLoader sample by sample, and tf.data.
+Records of 1 KB and a label, in memory, shuffled every epoch, batches of 256: the only work is to copy a row, everything else is
+overhead. Compared with a NumPy gather by hand in a torch DataLoader, the usual DataLoader sample by sample, and tf.data.
 """
 
 from __future__ import annotations

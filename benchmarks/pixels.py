@@ -1,7 +1,7 @@
-"""How far are the pixels from Pillow's?
+"""How much do the pixels differ from Pillow's?
 
-Pillow decodes the whole image, cuts out the very same box, resizes it (bilinear, antialiased) and flips it; the difference is the
-mean over an image's pixels and channels, in levels of 255. `fast` may shrink while it decodes; `exact` (``fast=False``) may not.
+Pillow decodes the whole image, cuts out the same box, resizes it (bilinear, antialiased) and flips it; the difference is the mean
+over an image's pixels and channels, in levels of 255. `fast` may shrink while it decodes; `exact` (``fast=False``) may not.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What does a pool save? Four trainers that want the same crops of JPEGs, fed by one `stoker serve`, beside one trainer alone.
+"""What does a pool save? Four trainers that need the same crops of JPEGs, fed by one `stoker serve`, compared with one alone.
 
-Counted is time on cores, of the pool and of all trainers together, from the making of the loader to its last batch: of one
-trainer without a pool, of one with it, and of four with it. Then three trainers beside a fourth that is stopped or killed in the
-middle: how long the three take, beside three that have the pool to themselves.
+The figure is the CPU time of the pool and of all trainers together, from the making of the loader to its last batch: of one
+trainer without a pool, of one with it, and of four with it. Then three trainers next to a fourth that is stopped or killed in the
+middle: how long the three take, compared with three that have the pool to themselves.
 """
 
 from __future__ import annotations

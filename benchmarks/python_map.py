@@ -1,9 +1,9 @@
-"""What do worker processes give to functions that hold the interpreter lock, and what does handing over their batches cost?
+"""What do worker processes bring for functions that hold the GIL, and what does handing over their batches cost?
 
 Three comparisons. A pure-Python augmentation of about 5 ms for each image: one and two processes, threads, a torch DataLoader.
 The hand-over of batches of 256 x 224 x 224 x 3 bytes that cost next to nothing to make, in bytes/s: rows copied to a batch's own
-memory, and images that a function returns, beside a torch DataLoader. And the native image pipeline in one process with all
-threads (a feeder) beside the same threads in the process that takes the batches.
+memory, and images that a function returns, compared with a torch DataLoader. And the native image pipeline in one process with
+all threads (a feeder), compared with the same threads in the process that takes the batches.
 """
 
 from __future__ import annotations

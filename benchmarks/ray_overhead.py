@@ -1,8 +1,8 @@
-"""What does Ray cost, against worker processes of the same machine?
+"""What does Ray cost, compared with worker processes on the same machine?
 
-The same pipelines with as many actors of a Ray of this machine alone as worker processes beside them, in turn: decoding, a Python
-function, records that are only read, and rows of 224x224x3 pixels that are only handed over. And a task that does nothing: how
-long it takes there and back, one at a time and many at once.
+The same pipelines with as many Ray actors, on this machine alone, as worker processes, in turn: decoding, a Python function,
+records that are only read, and rows of 224x224x3 pixels that are only handed over. And a task that does nothing: how long its
+round trip takes, one at a time and many at once.
 """
 
 from __future__ import annotations

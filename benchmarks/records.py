@@ -1,12 +1,13 @@
-"""How fast do stored records come, shuffled, as batches of bytes?
+"""How fast are stored records read, shuffled, as batches of bytes?
 
 Samples of a photograph's size and of 1 KB in tar shards, TFRecord files and an LMDB, all in the page cache; nothing is decoded.
-Beside each what others read it with: webdataset, tf.data, py-lmdb, in several settings, of which the best counts. The consumer
+Each is compared with its usual reader: webdataset, tf.data, py-lmdb, in several settings, of which the best counts. The consumer
 asks every string for its length and first byte.
 
-What it gets is said in the names. ``bytes``: Python objects that are its own, from everybody; the headline. ``views``: Stoker's
-`ByteStrings.views`, which show the memory that was read to, beside the tensors of tf.data that were not turned into objects; the
-others have only bytes. ``global`` is a shuffle of all samples, ``window`` one of 1,000, which is all the others have but py-lmdb.
+The names say what it gets. ``bytes``: Python objects of its own, from all readers; the main figure. ``views``: Stoker's
+`ByteStrings.views`, which show the memory that was read into, compared with tensors of tf.data that were not turned into objects;
+the others have only bytes. ``global`` is a shuffle of all samples, ``window`` one of 1,000, which is all the others have, except
+py-lmdb.
 """
 
 from __future__ import annotations

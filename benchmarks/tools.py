@@ -1,12 +1,12 @@
-"""How fast are the commands for shards, and how much memory do they take?
+"""How fast are the shard commands, and how much memory do they take?
 
-`stoker pack` of photographs, listed again and again up to 20,000, and each tool for tar shards on the result: the real commands,
-each in a process of its own, the start of Python included. Archives go to `/dev/null`, unless a command makes files; those are
-flushed to the disk, as users get them. Beside them `cat` and GNU tar, where they do something alike.
+`stoker pack` of photographs, listed repeatedly up to 20,000, and each tool for tar shards on the result: the real commands, each
+in its own process, including the start of Python. Archives go to `/dev/null`, unless a command makes files; those are flushed to
+the disk, as users get them. Compared with `cat` and GNU tar, where they do something similar.
 
-Every command also runs on a quarter of the data: where memory is flat, `peak_over_quarter` is about 1. And those that can go on
-where they were stopped are killed when half of their files are there, and started again: `same` says whether the result is that
-of an unbroken run, byte for byte.
+Every command also runs on a quarter of the data: if memory does not grow, `peak_over_quarter` is about 1. And those that can
+resume are killed when half of their files exist, and started again: `same` says whether the result is that of an unbroken run,
+byte for byte.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What does a trace cost that is written as it goes: in throughput, and in memory when it is long?
+"""What does writing a trace during a run cost, in throughput, and in memory if it is long?
 
-The same loaders with a trace and without one, in turn. And ten million spans, as a day of training has them, written one after
-another: how long that takes, how large the file gets, and by how much the memory of the process grows.
+The same loaders with a trace and without one, in turn. And ten million spans, as in a day of training, written one after another:
+how long that takes, how large the file gets, and by how much the memory of the process grows.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
 """How much of a GPU's speed is left when Stoker feeds it?
 
 ResNet-18 and ResNet-50 train in bf16, channels last, on one batch that stays on the GPU, and in turn on what Stoker makes of JPEG
-files, and of tar shards with a seek index of every JPEG. The share of the first rate that is left is the figure. `delivered` is
-what reaches the GPU when nobody trains. ``--executors default,threads=16,threads=14,feeder`` compares who does the loader's work:
-whoever it chooses by itself, so many threads, or one process with a thread for each core. With ``--scaling`` the loader and the
-kernel alone are measured at several numbers of threads before that (as `scaling.py` does). torch and NumPy are all it needs, and
-Pillow where pictures must be made.
+files, and of tar shards with a seek index of every JPEG. The figure is the share of the first rate. `delivered` is what reaches
+the GPU without training. ``--executors default,threads=16,threads=14,feeder`` compares executors: the loader's own choice, a
+number of threads, or one process with a thread for each core. With ``--scaling`` the loader and the kernel alone are measured at
+several numbers of threads before that (as in `scaling.py`). It needs only torch and NumPy, and Pillow if pictures must be made.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Is what the loader chooses by itself as fast as the best choice a user could make?
+"""Are the loader's own choices as fast as the best fixed ones?
 
 Five pipelines, each limited by something else: decoding; shards on a server that answers late (``http``); a Python function;
-handing out small records; and memory (``little-memory``: the same decoding in 40 MB). Two more can be asked for: ``sleeping``, a
+handing out small records; and memory (``little-memory``: the same decoding in 40 MB). Two more are optional: ``sleeping``, a
 function that waits, and ``mixed``, decoding with Python. Each runs with every fixed choice (no threads, threads, many threads, a
-feeder, processes) and with nothing chosen, in turn. The first hundred batches are not measured: by then it has to know.
+feeder, processes) and with nothing chosen, in turn. The first hundred batches are not measured: by then the choice must be made.
 
 Memory in flight is compared with what `memory=` allows, in every part of every run; a run that takes more fails.
 """

@@ -1,7 +1,7 @@
-"""Does the verdict name what is wrong, and does its advice give what it predicts?
+"""Does the verdict name what is wrong, and does its advice bring what it predicts?
 
-Twelve pipelines, each with a bottleneck planted in it. Each runs as it is, says what limits it and what would help; then the
-advice is followed, and the speed-up it gives is compared with the one that was predicted. Every run has a process of its own.
+Twelve pipelines, each with a planted bottleneck. Each runs unchanged, and reports what limits it and what would help; then the
+advice is followed, and its speed-up is compared with the predicted one. Every run has its own process.
 """
 
 from __future__ import annotations

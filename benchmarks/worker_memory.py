@@ -1,8 +1,9 @@
-"""How much memory does each worker process take, where the data set has a million samples?
+"""How much memory does each worker process take for a data set of a million samples?
 
-A list of a million paths, each file read once in a shuffled epoch. What is told is how much the memory of all processes together
-(PSS: pages that several share count once) grows with each worker, from one worker to four. Beside it the same number of bare
-interpreters that have imported NumPy and Stoker, and torch's DataLoader with the list as torch's users have it: a Python list.
+A list of a million paths, each file read once in a shuffled epoch. The figure is how much the memory of all processes together
+(PSS: pages that several share count once) grows with each worker, from one worker to four. Compared with the same number of bare
+interpreters that have imported NumPy and Stoker, and with torch's DataLoader with the list as torch's users have it: a Python
+list.
 """
 
 from __future__ import annotations

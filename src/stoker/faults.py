@@ -26,7 +26,7 @@ _KINDS: dict[str, type[BaseException]] = {
 }
 #: types of attributes and arguments that travel; an exception may hold anything
 _PLAIN = (str, bytes, bool, int, float, type(None))
-#: what an OSError has beside its attributes
+#: what an OSError has besides its attributes
 _OF_SYSTEM = ("errno", "strerror", "filename", "filename2")
 #: causes of causes, and characters of a message, that travel
 _MOST_CAUSES, _MOST_CHARACTERS = 8, 1 << 16

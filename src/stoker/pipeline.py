@@ -526,7 +526,7 @@ class Pipeline:
 
         # Counted with the first batch: trainers make iterators just to see whether they can, and that is not an epoch.
         if self._cache is None:
-            self._cache = open_cache(self.plan)  # for all epochs: each has a loader of its own
+            self._cache = open_cache(self.plan)  # for all epochs: each has its own loader
         return running.Loader(self.plan, running.LoaderOptions(epoch=next(self._epochs)), once=True, cache=self._cache)
 
     def __getitem__(self, index: Any) -> NoReturn:

@@ -39,7 +39,7 @@ class ArrayInFile:
 
     path: str
     size: int
-    mtime_ns: int | None  # None: whoever mapped it may write to it
+    mtime_ns: int | None  # None: the process that mapped it may write to it
     at: int  # the first byte of the file that it takes
     length: int
     first: int  # its first number is so many bytes later: strides may be negative

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 Record = Callable[[str], AbstractContextManager[Any]]
 
 _Result = TypeVar("_Result")
-#: whoever records ranges because the user wants it; the latest counts
+#: recorders that the user asked for; the latest counts
 _asked: list[Record] = []
 
 

@@ -385,7 +385,7 @@ def test_workers_that_are_stuck_are_replaced_where_that_can_be_and_what_is_stuck
     assert [unit.results for unit in taken] == [[(0, 0)], [(1, 0, 0)], [(2, 0)]]
     reports = [record.getMessage() for record in caplog.records if "no task finished for 30 s" in record.getMessage()]
     assert ["<(1, 0)>: wait_for_godot" in report for report in reports] == [True, False]
-    assert "<(1, 0, 1)>: wait_for_godot" in reports[1] and "what they were at runs again" in reports[1]
+    assert "<(1, 0, 1)>: wait_for_godot" in reports[1] and "their tasks run again" in reports[1]
 
 
 def test_nothing_is_stuck_while_a_worker_is_starting(passing: Passing) -> None:

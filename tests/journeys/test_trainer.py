@@ -58,7 +58,7 @@ def train(dataset: Any, folder: Path, resume: str | None = None, **options: Any)
 
 REFUSED = {
     "sharded": (ids(24).shard(0, WORLD), "dict", "omit .shard()"),
-    "batched": (ids(24).batch(4), "dict", "leave out .batch()"),
+    "batched": (ids(24).batch(4), "dict", "omit .batch()"),
     "named tuples": (ids(24), "tuple", "use torch_dataset(batches='dict')"),
 }
 

@@ -65,7 +65,7 @@ def test_idle_cores_beside_a_device_that_does_not_keep_up_get_a_share() -> None:
     policy = DecodePolicy(CORES)
     shares = seen(policy, lambda share: load(rates[share], busy={0.0: 1.0, 1.0: 0.3, 0.75: 0.7}.get(share, 0.9)), 60)
     assert shares[:2] == [1.0, 0.75] and policy.share == 0.75
-    assert "75% on the GPU, because cores were idle beside the GPU; 2,600 samples/s instead of 2,000" in policy.reason
+    assert "75% on the GPU, because cores were idle next to the GPU; 2,600 samples/s instead of 2,000" in policy.reason
 
 
 def test_a_loop_that_no_longer_waits_keeps_what_is_on_trial() -> None:

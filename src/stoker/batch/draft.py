@@ -122,7 +122,7 @@ def write_rows(
     Fields without a target, and `hoped` fields that do not fit, are kept outside the slab.
     """
     if not len(chunk):
-        # Every row was left out, perhaps before all stages ran: there is nothing to write.
+        # Every row was skipped, perhaps before all stages ran: there is nothing to write.
         return WrittenRows(first, chunk.slots, {}, 0, chunk.names, report)
     loose: dict[str, Column | Placed] = {}
     columns = chunk.columns
@@ -261,7 +261,7 @@ def _value_bytes(value: Any, depth: int = 4) -> int:
         return len(value)
     try:
         nbytes = getattr(value, "nbytes", None)
-    except Exception:  # noqa: BLE001  a sparse tensor raises a RuntimeError, and what else a user's value may do nobody knows
+    except Exception:  # noqa: BLE001  a sparse tensor raises a RuntimeError, other values may raise anything
         nbytes = None
     if isinstance(nbytes, int):
         return nbytes

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ..observe.stats import Stats, StepStats
     from ..pipeline import Pipeline
 
-#: forms of samples that are measured beside the one they have
+#: forms of samples that are measured in addition to their own
 STRATEGIES = {
     "files": "image files",
     "tar": "tar shards",

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..observe.stats import Stats
     from ..pipeline import Pipeline
 
-#: every contender is measured so many times, by turns, so that a slow moment of the machine meets all of them
+#: how often every contender is measured, in turn, so that a slow moment of the machine affects all of them
 ROUNDS = 5
 #: seconds of each round that do not count, at most
 _WARM_S = 0.2

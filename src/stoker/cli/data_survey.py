@@ -33,7 +33,7 @@ class FieldSurvey:
     kinds: Counter[str] = field(default_factory=Counter)
     numbers: list[float] = field(default_factory=list)
     lengths: list[int] = field(default_factory=list)  # of texts and bytes
-    values: Counter[str] = field(default_factory=Counter)  # of texts and whole numbers, the first so many different ones
+    values: Counter[str] = field(default_factory=Counter)  # of texts and integers, a number of different ones
 
     def add(self, value: Any) -> None:
         self.seen += 1

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from ..pipeline import Pipeline
     from .learners import Learner
 
-#: how text is told: `tell`, or not at all
+#: how text is printed: `tell`, or not at all
 Say: TypeAlias = Callable[..., None]
-#: who is shown batches
+#: a function that is shown batches
 Show: TypeAlias = Callable[[Any], None]
 
 _SIDE, _BATCH = 64, 32

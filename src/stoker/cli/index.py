@@ -96,7 +96,7 @@ class IndexOutcome:
     place: str = ""
     samples: int = 0
     bytes: int = 0
-    seeks: tuple[int, int] | None = None  # pictures with a seek index, and the bytes of these; None: nobody has made any
+    seeks: tuple[int, int] | None = None  # pictures with a seek index, and the bytes of these; None: none were made
     error: StokerError | None = None
 
     def facts(self) -> dict[str, Any]:

@@ -67,7 +67,7 @@ def map_(
     Example: `stoker map resize.py:small 'photos-{0000..0147}.tar' 'small-{}.tar' -j 8`
     """
     on_ray = check_on(on, ray_address)
-    _, code = load_function(function)  # what is wrong with it is told once, before anything starts
+    _, code = load_function(function)  # what is wrong with it is reported once, before anything starts
     pairs = pair_up(shards, outputs)
     folders = {Path(output).absolute().parent: output for _, output in pairs}
     for output in folders.values():  # one in each folder

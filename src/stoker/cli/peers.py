@@ -48,7 +48,7 @@ class Peer:
     batches: Callable[[PeerWork], Generator[Any, None, None]]
     reads_shards: bool = False
     bursts: bool = True  # each of its workers makes whole batches
-    #: not among "all": TensorFlow keeps threads, beside which the others would fork their workers
+    #: not among "all": TensorFlow keeps threads, and the others would fork their workers while these run
     when_named: bool = False
 
     @property
@@ -176,7 +176,7 @@ def _loaded(
     try:
         yield from batches
     finally:
-        # Its __del__ would do this too, and swallow a Ctrl-C that comes meanwhile.
+        # Its __del__ would do this too, and swallow a Ctrl-C that arrives then.
         batches._shutdown_workers()
 
 

@@ -16,7 +16,7 @@ from ..errors import ConfigError
 if TYPE_CHECKING:
     from rich.console import Console
 
-#: columns where the output is no terminal, so has no width of its own
+#: columns if the output is not a terminal, and so has no width
 _WIDTH = 120
 #: columns of a table that may break over lines, with the width they need for it
 _LEAST = {"key": 16}

@@ -22,7 +22,7 @@ def until_told(service: Service) -> int | None:
     def leave(number: int, frame: Any) -> None:
         nonlocal asked
         if asked:
-            raise KeyboardInterrupt  # who asks twice does not want to wait
+            raise KeyboardInterrupt  # a second signal means: do not wait
         asked = True
         service.leave()
 

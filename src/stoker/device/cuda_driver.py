@@ -68,7 +68,7 @@ _IN_ORDER = struct.pack("6i", 1, 0, 0, 0, 0, 0)
 
 #: CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, _MINOR
 _MAJOR, _MINOR = 75, 76
-#: CU_STREAM_NON_BLOCKING; CU_EVENT_BLOCKING_SYNC: who waits gives up its core
+#: CU_STREAM_NON_BLOCKING; CU_EVENT_BLOCKING_SYNC: a waiting thread gives up its core
 _NON_BLOCKING, _BLOCKING_SYNC = 1, 1
 
 #: CU_STREAM_CAPTURE_MODE_RELAXED
@@ -112,7 +112,7 @@ class Driver:
             least, greatest = c_int(), c_int()
             self._call("cuCtxGetStreamPriorityRange", byref(least), byref(greatest))
         self._least = least.value  # numbers of higher priority are lower
-        #: what was loaded by `functions`, for whoever comes next, by source
+        #: what was loaded by `functions`, for later callers, by source
         self.kernels: dict[str, dict[str, Kernel]] = {}
         #: whether what it decodes was compared with what the CPU does (`device_check.py`)
         self.checked = False
@@ -262,7 +262,7 @@ _drivers: dict[tuple[int, int], Driver] = {}
 
 def open_driver(ordinal: int) -> Driver:
     """The driver for a device of this number; one for all loaders of a process."""
-    key = os.getpid(), ordinal  # a forked child has none of its parent's, and would wait for ever for a lock that was taken
+    key = os.getpid(), ordinal  # a forked child has none of its parent's, and would wait for ever for a lock that was held
     return _drivers.get(key) or _drivers.setdefault(key, Driver(ordinal))
 
 

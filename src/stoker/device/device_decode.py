@@ -129,7 +129,7 @@ class DeviceDecoding:
         self.share = 0.0 if optional else 1.0
         #: why the device is no longer used, where it is optional
         self.refusal = ""
-        #: streams of those who do something to a batch, for whoever comes next; and rooms for loads, of which there are so many
+        #: free streams for work on a batch; and rooms for loads, limited in number
         self.streams: deque[DeviceStream] = deque()
         self._rooms: deque[DeviceRoom] = deque(maxlen=size.loads)
         self._batches: weakref.WeakSet[DeviceBatch] = weakref.WeakSet()  # those in the making

@@ -55,7 +55,7 @@ def tf_dataset(
             loaders.append(make())
         loader = loaders[0]
         if taken == 1 != left:
-            loader.load_state_dict(start)  # somebody had a look at the first batch, as Keras does before it trains
+            loader.load_state_dict(start)  # the first batch was only looked at, as Keras does before it trains
         steps = iter(loader)
         start, left, taken = loader.state_dict(before=False), loader.remaining, 0
         for step in steps:

@@ -251,6 +251,6 @@ def _check_batches(dealer: Any, part: Part) -> None:
 
 def _batched_twice() -> ConfigError:
     return ConfigError(
-        "this pipeline makes batches, and DataLoader would stack batches of them: pass batch_size=None to DataLoader; where a "
-        "framework makes the DataLoader (Hugging Face's Trainer), leave out .batch()"
+        "this pipeline makes batches, and DataLoader would stack batches of them: pass batch_size=None to DataLoader; if a "
+        "framework makes the DataLoader (Hugging Face's Trainer), omit .batch()"
     )

@@ -123,7 +123,7 @@ class CudaOutput(TorchOutput):
             if status:
                 self._staged = True
                 _log.warning(_NOT_PINNED, memory.nbytes, status)
-                with suppress(RuntimeError):  # CUDA keeps the error for whoever asks next, which is now and not in the training
+                with suppress(RuntimeError):  # CUDA keeps the error until the next query: make it here, not in the training
                     torch.zeros(1, device=self._device)
                 return memory
         # Before the memory is anybody else's: nothing of what holds it outlives this very array.
@@ -132,7 +132,7 @@ class CudaOutput(TorchOutput):
         return memory
 
     def starved(self) -> bool:
-        # The program runs ahead of the device: while that has work in the stream of the model, nobody waits.
+        # The program runs ahead of the device: while that has work in the stream of the model, no time is lost.
         return bool(self._torch.cuda.current_stream(self._device).query())
 
     def expect_pixels(self, fields: Mapping[str, PixelFloats]) -> bool:

@@ -27,10 +27,10 @@ from .threads import ThreadExecutor
 
 C = TypeVar("C")
 R = TypeVar("R")
-#: starts so many processes of so many threads
+#: starts a number of processes with a number of threads
 StartProcesses = Callable[[int, int], Executor]
 
-#: how long to wait for one kind of workers before looking at the other, while two are at work
+#: how long to wait for one kind of workers before checking the other, while both work
 _LOOK_S = 0.005
 
 
@@ -52,7 +52,7 @@ class AutoExecutor(Executor):
         self._coming: _Start | None = None
         self._leaving: Executor | None = None
         self._crashes: list[str] = []  # how workers ended by themselves: what they were at is not to run in this process
-        # Weakly: a line that its feed has dropped must not keep the outcomes nobody will collect.
+        # Weakly: a line that its feed has dropped must not keep outcomes that will not be collected.
         self._channels: weakref.WeakSet[_AutoChannel[Any, Any]] = weakref.WeakSet()
 
     @property
@@ -82,7 +82,7 @@ class AutoExecutor(Executor):
         self._asked = setting
         if setting.processes:
             start = self._start_processes
-            assert start is not None  # who asks for processes has said how to start them
+            assert start is not None  # a caller that asks for processes has said how to start them
             self._coming = _Start(lambda: start(setting.processes, setting.threads), self._works())
 
     def arrived(self, before: Callable[[], None] = lambda: None) -> bool:
@@ -198,7 +198,7 @@ class _Start:
             return False
         if self._error is not None:
             raise self._error
-        self._works += works  # of feeds that were started meanwhile
+        self._works += works  # of feeds that were started in the meantime
         for work in works:
             self.line(work).collect(0.0)  # which is when an executor looks after its workers
         return bool(works) and self.executor.ready

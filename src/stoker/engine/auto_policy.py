@@ -22,31 +22,31 @@ from ..sizes import counted
 _CALM = 0.1
 #: workers that keep this share of their cores busy are limited by them
 _FULL = 0.85
-#: workers that are in tasks for less than this share of their time are limited by whoever hands them work
+#: workers that are in tasks for less than this share of their time are limited by the supply of work
 _IDLE = 0.6
 #: a task that is on a core for less than this share of its time waits for something
 _ON_CORE = 0.7
 #: from this share of the work on it matters that functions hold the interpreter lock; below the next it no longer does; from the
 #: last on they are what tasks wait for
 _FUNCTIONS, _FEW_FUNCTIONS, _MOSTLY = 0.2, 0.1, 0.5
-#: where somebody always holds the interpreter lock, its process uses at least so many cores
+#: if the GIL is always held, its process uses at least this many cores
 _LOCKED = 0.6
 #: tasks that have no core for this share of the time in which they are not on one lack cores, and do not wait
 _QUEUED = 0.5
-#: cores that a feeder beside a training loop needs to be worth its own
+#: cores that a feeder next to a training loop needs to be worth its own
 _FEEDER_CORES = 4
 #: loads that must agree before anything moves, and that a move is judged by
 _AGREE = 2
 #: what a move must gain to stay; what it may lose where it was made for another reason
 _GAIN, _LOSS = 1.05, 0.9
-#: a loss beyond this is clear; a smaller one may be an accident, and so many loads are looked at before work goes back
+#: a loss beyond this is clear; a smaller one may be an accident, and this many loads are examined before work moves back
 _CLEAR, _PATIENCE = 0.7, 6
-#: a load whose samples cost so many times as much, or as little, is another one
+#: a load whose samples cost more or less by this factor is another one
 _CHANGED = 1.5
-#: what was tried in vain is tried again after so many seconds of waiting, and each time after twice as many
+#: what was tried in vain is tried again after this many seconds of waiting, and each time after twice as many
 _AGAIN_S = 60.0
 
-#: workers are in the consumer's way where its steps take so much longer beside busy ones
+#: workers slow the consumer if its steps take this much longer next to busy ones
 _IN_THE_WAY = 0.05
 #: workers that are busy for this share of their time are enough for a consumer that does not wait
 _ENOUGH = 0.75
@@ -92,7 +92,7 @@ class Load:
     held_by: str = "Python functions"  # what took most of `function_s`
     queued_s: float = 0.0  # in which its threads were ready to run and had no core, where that is known
     draws: bool = False  # whether a function draws from a generator that all threads of its process share
-    slowed: float | None = None  # how much longer the consumer's steps take beside busy workers: 0.3 is 30 %; None: not known
+    slowed: float | None = None  # how much longer the consumer's steps take next to busy workers: 0.3 is 30 %; None: unknown
 
     @property
     def rate(self) -> float:
@@ -121,7 +121,7 @@ class Choice:
 
     setting: Setting
     reason: str
-    gain: float = 0.0  # the rate must be so many times that of before; 0: it stays whatever comes
+    gain: float = 0.0  # the rate must rise by this factor; 0: the choice stays in any case
     gives_way: str = ""  # to a consumer that does not wait; how: FEEDER or FEWER
 
 

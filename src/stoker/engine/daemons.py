@@ -147,7 +147,7 @@ def _stop_all() -> None:
         _join(running, _EXIT_S)
         _join_busy(running)
     except KeyboardInterrupt:
-        return  # whoever presses Ctrl-C now has waited long enough; the rules above hold without the waiting
+        return  # a user who presses Ctrl-C now has waited long enough; the rules above hold without waiting
 
 
 def _join(threads: Iterable[threading.Thread], wait_s: float) -> None:

@@ -23,7 +23,7 @@ from .daemons import Daemons
 T = TypeVar("T")
 R = TypeVar("R")
 
-#: threads a crew may have: so many requests are under way at once
+#: threads a crew may have: the number of simultaneous requests
 _THREADS = 64
 #: large things at once: more would only hold more in memory, and lose more when the program is killed
 _AT_ONCE = 4

@@ -424,7 +424,7 @@ class Feed(Generic[U, C, R]):
         report = self._stall_report()
         if not self._executor.replace_stuck(_STUCK * self._watchdog_s):
             raise StallError(report)
-        _log.warning("%s\nworkers that are stuck were ended, and what they were at runs again", report)
+        _log.warning("%s\nstuck workers were ended, and their tasks run again", report)
 
     def _stall_report(self) -> str:
         waiting = [number for number in self._units if number not in self._ready]

@@ -21,7 +21,7 @@ import numpy as np
 from ..errors import ConfigError, message_of
 from ..portable_arrays import ArrayInFile, ArrayInMemory, portable
 
-#: bytes, and the memory that goes beside them
+#: bytes, and the memory that is sent next to them
 Packed = tuple[bytes, list[memoryview]]
 _PROTOCOL = 5
 _REFUSED = (pickle.PicklingError, AttributeError, TypeError, ValueError, RecursionError)

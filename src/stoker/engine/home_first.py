@@ -83,7 +83,7 @@ class _HomeFirstChannel(Channel[C, R]):
         self._work: TaskWork[C, R] | None = None  # what runs here; None: all runs there
         self._unready = 0  # workers that have not said yet that they have the work
         if work not in seen:
-            # A copy at once: the program may change what the work holds meanwhile, and workers do not see that either.
+            # A copy at once: the program may change what the work holds later, and workers do not see that either.
             self._work, self._unready = processes.copy_of(work), len(processes.processes)
             for _ in processes.processes:
                 self._away.submit([Task(-1, -1, None)])  # type: ignore[arg-type]

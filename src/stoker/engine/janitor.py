@@ -37,7 +37,7 @@ def kill_group(group: int) -> None:
 
 def remove_folder(folder: str) -> None:
     """Remove a folder and its contents, even if a command removed its own permissions; links are not followed."""
-    for _ in range(3):  # a process that was just killed may have written a last file meanwhile
+    for _ in range(3):  # a process that was just killed may have written one more file
         shutil.rmtree(folder, onerror=_allow)
         if not os.path.lexists(folder):
             return

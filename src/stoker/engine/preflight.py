@@ -10,9 +10,9 @@ from .machine import Machine
 _FILES_PER_WORKER = 5
 #: descriptors that are left for everything else: slabs, shards, the program's own
 _FILES_SPARE = 32
-#: threads of a worker process beside those that run tasks
+#: threads of a worker process besides those that run tasks
 _THREADS_BESIDE = 2
-#: bytes that a worker process takes by itself: an interpreter with NumPy and Stoker
+#: bytes of an idle worker process: an interpreter with NumPy and Stoker
 WORKER_BYTES = 30_000_000
 #: batches that are under way at once, at least
 _WINDOW = 2

@@ -47,7 +47,7 @@ _END_S, _STACKS_S = 0.5, 1.0
 _KILLED_S = 5.0
 #: seconds in which a worker may start without being taken for stuck
 _START_S = 60.0
-#: workers that end one after another before they have begun, until nobody believes in the next: by themselves, or killed
+#: how many workers in a row may end before they have started a task, by themselves or killed, until no more are started
 _MOST_STILLBORN = {CRASHED: 5, KILLED: 100}
 #: how long to wait before tasks are taken from a worker that has many for one that has none, or before a worker that was kept
 #: for suspects gets other tasks again
@@ -91,7 +91,7 @@ class ProcessExecutor(Executor):
         self._files = AddressBook()
         self._poll = select.poll()
         self._by_fd: dict[int, WorkerHandle] = {}
-        self._suspects: deque[tuple[_ProcessChannel[Any, Any], Task[Any], bool]] = deque()  # to run with nothing beside them
+        self._suspects: deque[tuple[_ProcessChannel[Any, Any], Task[Any], bool]] = deque()  # to run alone in their workers
         self._reserved: WorkerHandle | None = None  # the worker that runs them
         self._idle_s = 0.0  # since when it has none; the next one mostly follows at once
         self._held: deque[tuple[_ProcessChannel[Any, Any], list[Task[Any]], bool]] = deque()  # until that is over
@@ -245,7 +245,7 @@ class ProcessExecutor(Executor):
             with suppress(subprocess.TimeoutExpired):
                 worker.process.wait(timeout=_KILLED_S)
             worker.close()
-            worker.sent = {}  # which holds batches' memory, and would until somebody collects garbage
+            worker.sent = {}  # which holds batches' memory, and would until the next garbage collection
         self._suspects, self._held = deque(), deque()
         self._arena.file.close()
         self._wake.close()
@@ -387,7 +387,7 @@ class ProcessExecutor(Executor):
             data = frame(Kind.TASKS, (channel.number, first, numbered), put, tag=group.start)
         except (OSError, MemoryError):
             raise
-        except Exception as error:  # noqa: BLE001  what a user's value may do when it is pickled, nobody knows
+        except Exception as error:  # noqa: BLE001  a user's value may raise anything when it is pickled
             worker.tainted = tainted
             if len(tasks) > 1:
                 for task in tasks:
@@ -480,7 +480,7 @@ class ProcessExecutor(Executor):
                 else:
                     self._handle(worker, frame_)
         except _Unreadable as error:
-            # One of the values in it, nobody knows which. Another worker does that again, and looks before it sends.
+            # One of the values in it, and it is unknown which. Another worker does that again, and checks before it sends.
             self._careful = True
             _log.info("what worker process %d sent cannot be read: %s", worker.number, message_of(error))
             return
@@ -495,7 +495,7 @@ class ProcessExecutor(Executor):
             return
         try:
             value = frame_.value(worker.borrow)
-        except Exception as error:  # what a user's value may do, nobody knows
+        except Exception as error:  # a user's value may raise anything
             if worker.careful:
                 raise
             raise _Unreadable(message_of(error)) from error

@@ -25,7 +25,7 @@ from .shared_memory import BlockArena, Extent, Place
 _HEAD = struct.Struct("<IIQQ")
 _PLACE = struct.Struct("<qqqqq")
 _READ = 1 << 18
-#: arrays of fewer bytes are part of the body; a larger body goes beside the frame, too
+#: arrays of fewer bytes are part of the body; a larger body is sent next to the frame, too
 SMALL, _LARGE = 4096, 1 << 16
 #: marks a kind whose last place is the body
 _BODY_BESIDE = 1 << 16
@@ -64,7 +64,7 @@ class Frame(NamedTuple):
     places: list[Place]
     body: bytes
     beside: bool  # the body is in the last place
-    tag: int = 0  # what can be said of it even if nobody can read its value
+    tag: int = 0  # what can be said of it even if its value cannot be read
 
     def value(self, views: Views) -> Any:
         """What it says."""

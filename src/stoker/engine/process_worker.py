@@ -50,7 +50,7 @@ def main(line: int, lifeline: int, stacks: int, threads: int, gentle: bool) -> N
     try:
         _Worker(WorkerLine(line), threads).run()
         code = 0
-    except BaseException:  # noqa: BLE001  a mistake of ours; whoever started this hears that it ended
+    except BaseException:  # noqa: BLE001  our bug; the process that started this notices that it ended
         traceback.print_exc()
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError, AttributeError):  # it is None where the program was started with it closed
@@ -167,7 +167,7 @@ class _Worker:
     def _take_tasks(self, frame_: Frame) -> None:
         try:
             channel, first, tasks = frame_.value(_copied)
-        except Exception as error:  # noqa: BLE001  what a user's value may do when it is read, nobody knows
+        except Exception as error:  # noqa: BLE001  a user's value may raise anything when it is read
             told = message_of(error) or type(error).__name__
             self._line.send(frame(Kind.REFUSED, told, tag=frame_.tag))
             return
@@ -194,7 +194,7 @@ class _Worker:
             if self._careful:
                 check_sendable([outcome.result for outcome in outcomes])
             data = self._framed(outcomes)
-        except Exception as error:  # noqa: BLE001  what a user's value may do when it is pickled, nobody knows
+        except Exception as error:  # noqa: BLE001  a user's value may raise anything when it is pickled
             if len(outcomes) > 1:
                 for outcome in outcomes:
                     self._send(work, [outcome])

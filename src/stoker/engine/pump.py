@@ -53,7 +53,7 @@ class Pump:
         if threaded:
             what = "the thread that reads a stream"
             self._thread = self._daemons.start(what, "stoker-pump", _pump, self._pull, self._lists, self._room, stop)
-            weakref.finalize(self, self._daemons.stop).atexit = False  # a pump nobody holds any more stops by itself
+            weakref.finalize(self, self._daemons.stop).atexit = False  # a pump without references stops
 
     def get(self, block: bool) -> list[Any] | None:
         """The next list; None when there is none yet and `block` is False."""
@@ -128,7 +128,7 @@ def _pump(pull: Iterator[list[Any]], lists: queue.SimpleQueue[Any], room: queue.
             if not put(values):
                 return
         put([])
-    except BaseException as error:  # noqa: BLE001  whatever ended the stream is the consumer's to hear
+    except BaseException as error:  # noqa: BLE001  whatever ended the stream is raised at the consumer
         put(error)
 
 

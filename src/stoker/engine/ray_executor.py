@@ -55,7 +55,7 @@ _START_S, _IDLE_S = 600.0, 120.0
 _SHORT_S = 1.0
 #: whoever asks for no outcome for so long is away, and workers have nothing to do because of that
 _AWAY_S = 10.0
-#: workers that end one after another before they have begun, until nobody believes in the next
+#: how many workers in a row may end before they have started a task until no more are started
 _MOST_STILLBORN = 20
 
 _log = logging.getLogger("stoker")
@@ -387,7 +387,7 @@ class RayExecutor(Executor):
             sent = parcel(pack(numbered, BESIDE))
         except MemoryError:
             raise
-        except Exception as error:  # noqa: BLE001  what a user's value may do when it is pickled, nobody knows
+        except Exception as error:  # noqa: BLE001  a user's value may raise anything when it is pickled
             self._one_by_one(group, f"could not be given it: {message_of(error)}")
             return
         if channel.number_of_work not in actor.works:
@@ -449,7 +449,7 @@ class RayExecutor(Executor):
     def _is_broken(self) -> bool:
         """Whether there is no way on. Asked before Ray is: one that was shut down would be started again by any question."""
         if self._broken is None and self._session.lost:
-            self._broken = "somebody has called ray.shutdown() meanwhile"
+            self._broken = "ray.shutdown() was called"
         return self._broken is not None
 
     def _receive(self, left_s: float) -> None:
@@ -508,7 +508,7 @@ class RayExecutor(Executor):
         try:
             # Copied: users may write to what they get, and memory of the store cannot be written to.
             told = unpack(data, [array.copy() for array in memory])
-        except Exception as error:  # noqa: BLE001  what a user's value may do when it is read, nobody knows
+        except Exception as error:  # noqa: BLE001  a user's value may raise anything when it is read
             if self._careful:
                 self._lose(group, CRASHED, f"sent what cannot be read: {message_of(error)}", {})
             else:

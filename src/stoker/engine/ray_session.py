@@ -45,7 +45,7 @@ class RaySession:
         else:
             mine = True
             RaySession._users = 0
-            _remove_folder()  # of a Ray that somebody else has shut down
+            _remove_folder()  # of a Ray that was shut down elsewhere
             if address is None and (address := os.environ.get("RAY_ADDRESS")):
                 call += f" with RAY_ADDRESS={address}"
                 _check_address(address, call)

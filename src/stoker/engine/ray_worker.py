@@ -29,14 +29,14 @@ from .run_task import LONG_S, run_task
 from .sent_values import check_sendable, received_work, without_refused
 from .task_notes import NoteBoard, NoteRow, note_in
 
-#: arrays of at least so many bytes go beside what is pickled, and are not copied on their way into the object store
+#: arrays of at least this many bytes are sent next to the pickle, and are not copied on their way into the object store
 BESIDE = 4096
 #: seconds that tasks wait for their work, which comes by another way and may have to travel
 _WORK_S = 600.0
 #: methods that are answered while tasks run
 CONTROL = "control"
 
-#: some bytes, and arrays beside them
+#: some bytes, and arrays next to them
 Parcel = tuple[bytes, list[NDArray[np.uint8]]]
 
 
@@ -111,7 +111,7 @@ class RayWorker:
         data, memory = sent
         try:
             group = unpack(data, [array.copy() for array in memory])  # functions may change what they get, or keep it
-        except Exception as error:  # noqa: BLE001  what a user's value may do when it is read, nobody knows
+        except Exception as error:  # noqa: BLE001  a user's value may raise anything when it is read
             return message_of(error) or type(error).__name__
         place = self._places.popleft()
         note_in(place.row)
@@ -147,7 +147,7 @@ class RayWorker:
     def _packed(self, work: TaskWork[Any, Any], group: Sequence[Any], told: list[Any]) -> Parcel:
         try:
             return parcel(pack(told, BESIDE))
-        except Exception:  # noqa: BLE001  what a user's value may do when it is pickled, nobody knows
+        except Exception:  # noqa: BLE001  a user's value may raise anything when it is pickled
             for at, (result, _, *times) in enumerate(told):
                 try:
                     pack(result, BESIDE)

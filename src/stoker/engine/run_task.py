@@ -22,7 +22,7 @@ def run_task(work: TaskWork[C, R], task: Task[C], scratch: Any, worker: int) -> 
     try:
         outcome.result = work(task.content, scratch)
     except RunAgain:
-        outcome.lost = True  # and nobody is to blame
+        outcome.lost = True  # and no task is to blame
     except BaseException as error:  # noqa: BLE001  a worker answers for every task, sys.exit() in a user's function included
         outcome.fault = TaskFault.of(error)
     outcome.stop_s = time.monotonic()

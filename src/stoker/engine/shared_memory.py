@@ -30,7 +30,7 @@ _PAGE = mmap.PAGESIZE
 _GROW, _KEEP = 8 << 20, 32 << 20
 #: blocks begin at multiples of this, and sizes are rounded up so that few of them differ: by an eighth at most
 _ALIGN = 64
-#: blocks of at least so many bytes are of whole pages, and can be given back to the system
+#: blocks of at least this many bytes consist of whole pages, and can be given back to the system
 _PAGES = 16 * _PAGE
 
 

@@ -103,7 +103,7 @@ class _ThreadChannel(Channel[C, R]):
 
     def cancel(self) -> None:
         self.cancelled = True
-        self.done.put([])  # wakes whoever waits for an outcome that will not come
+        self.done.put([])  # wakes threads that wait for an outcome that will not come
 
 
 class _Seat:
@@ -124,7 +124,7 @@ class ThreadExecutor(Executor):
         self.workers = 0
         self._make_scratch = make_scratch
         self._tasks = _TaskQueue()
-        # Weakly: a line that its feed has dropped must not keep the outcomes nobody will collect.
+        # Weakly: a line that its feed has dropped must not keep outcomes that will not be collected.
         self._channels: weakref.WeakSet[_ThreadChannel[Any, Any]] = weakref.WeakSet()
         self._seats: list[_Seat] = []
         self._daemons = Daemons(partial(_dismiss, self._channels, self._tasks, self._seats))

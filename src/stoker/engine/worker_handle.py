@@ -50,7 +50,7 @@ class WorkerHandle:
         self.ready = self.tainted = self.recalled = False
         self.heard_s = time.monotonic()
         self.sent: dict[int, SentTask] = {}
-        self.returned: deque[Any] = deque()  # blocks of its memory that nobody here uses any more
+        self.returned: deque[Any] = deque()  # blocks of its memory that are no longer used here
         self.known: set[int] = set()  # memory files it was handed
         self.works = 0  # how many it was handed
         self.taken: list[TaskFault | None] = []  # of those it has answered, why it cannot make one

@@ -127,7 +127,7 @@ class Arena:
             self.grow(capacity, keep)
         except MemoryError:
             if keep:
-                self.buffer = _buffers.take(_FIRST_BYTES)  # whoever reads them one at a time needs the memory
+                self.buffer = _buffers.take(_FIRST_BYTES)  # reading them one at a time needs the memory
                 raise
             return errno.ENOMEM
         return 0

@@ -27,7 +27,7 @@ from stoker.kernel.structs import MAX_PARAMS as MAX_PARAMS
 from stoker.kernel.structs import ROW_DTYPE as ROW_DTYPE
 
 SEEK_STEP = 16  # MCUs between two states of a seek index
-#: bytes from which a copy goes past the caches: less may still be there when somebody reads it
+#: copies of at least this many bytes bypass the caches: less may still be there when it is read
 _PAST_CACHES = 1 << 20
 _INT64 = np.dtype(np.int64)  # NumPy takes a dtype faster than the class it is made from
 

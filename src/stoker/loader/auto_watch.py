@@ -13,9 +13,9 @@ from ..observe.stats import ExecutorStats, LoopStats, Stats, StepStats
 
 _log = logging.getLogger("stoker")
 
-#: a load is what happened in so many seconds at least, and between so many batches
+#: a load covers at least this many seconds, and this many batches
 _LOAD_S, _LOAD_BATCHES = 0.5, 4
-#: steps beside busy workers, and beside calm ones, that are enough to compare them
+#: how many steps next to busy workers, and next to calm ones, are enough to compare them
 _STEPS = 8
 #: steps that Pillow may do
 _PILLOW = ("image", "decode")
@@ -79,7 +79,7 @@ class AutoWatch:
         try:
             if not self._executor.arrived(self._before_move):
                 return False
-        except Exception as error:  # noqa: BLE001  whatever it is, the work goes on where it was, and the user can ask why
+        except Exception as error:  # noqa: BLE001  whatever it is, the work continues where it was, and the user can ask why
             policy.refused(choice, message_of(error))
             _log.info("work stays where it is: %s", policy.reason)
         else:

@@ -115,7 +115,7 @@ def _lines_of(file: str, source: str, epoch: int) -> set[tuple[Any, ...]]:
             try:
                 entry = json.loads(line)
             except ValueError:
-                continue  # a line of somebody else
+                continue  # a line of another process
             if isinstance(entry, dict) and (entry.get("source"), entry.get("epoch")) == (source, epoch):
                 listed.add(_identity(entry))
     return listed

@@ -56,7 +56,7 @@ AHEAD_SHARE = 4
 _SAMPLES = 32
 #: memory the automatic look-ahead fills, and the most batches it holds
 _AHEAD_BYTES, _AHEAD_MOST = 64 << 20, 64
-#: small batches are made together, up to so many bytes and so many of them
+#: small batches are made together, up to this many bytes and this many of them
 _GROUP_BYTES, _GROUP_MOST = 4 << 20, 32
 
 
@@ -276,7 +276,7 @@ def policy_of(executor: Executor, output: Output, plan: Plan) -> AutoPolicy | No
 
 def window_of(workers: int) -> Window:
     """Units in flight, unless the user says how many."""
-    # However large batches are: two at least, and one more for every three workers, so that a slow task leaves nobody idle.
+    # However large batches are: at least two, and one more for every three workers, so that a slow task leaves no worker idle.
     return Window(2 + workers // 3, _AHEAD_MOST, _AHEAD_BYTES)
 
 

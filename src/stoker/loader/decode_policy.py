@@ -23,7 +23,7 @@ _GAIN, _SAME = 1.05, 0.985
 _AGREE = 2
 #: shares that are tried, from the one at which the device does most
 SHARES = (1.0, 0.75, 0.5, 0.25)
-#: what was tried in vain is tried again after so many seconds of waiting, and each time after twice as many
+#: what was tried in vain is tried again after this many seconds of waiting, and each time after twice as many
 _AGAIN_S = 60.0
 
 
@@ -79,7 +79,7 @@ class DecodePolicy:
             yield from ((share, f"{told(share)}, because the cores are the limit") for share in SHARES if share > self.share)
         elif self.share and busy < _IDLE:
             less = [share for share in SHARES if share < self.share]
-            yield from ((share, f"{told(share)}, because cores were idle beside the GPU") for share in less)
+            yield from ((share, f"{told(share)}, because cores were idle next to the GPU") for share in less)
 
     def _may(self, share: float) -> bool:
         return self._waited_s >= self._failed.get(share, (0.0, 0.0))[0]

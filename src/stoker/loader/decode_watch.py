@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("stoker")
 
-#: a load is what happened in so many seconds at least, and between so many batches
+#: a load covers at least this many seconds, and this many batches
 _LOAD_S, _LOAD_BATCHES = 0.5, 4
 
 

@@ -55,7 +55,7 @@ class UnitSteps:
         self.size = 1 if single else deal.size
         self.rows = batch.rows
         if single and deal.remainder == "keep":
-            self.rows = int(batch.valid.sum())  # a single sample has no `valid`: leave out what is only there to fill up
+            self.rows = int(batch.valid.sum())  # a single sample has no `valid`: omit padding
         self.count = -(-self.rows // self.size)
         self._keys = batch.sample_keys if single else []
 

@@ -17,9 +17,9 @@ from ..observe.meters import Meters
 
 #: a step is beside busy workers where at least this share of them is in tasks, on average; beside calm ones, at most the other
 _BUSY, _CALM = 0.3, 0.1
-#: a step that takes so many times as long as others is another kind of step: a validation, a checkpoint
+#: a step that takes this many times as long as others is another kind of step: a validation, a checkpoint
 _ODD = 4.0
-#: how often steps are compared; by then what ran beside them has come home
+#: how often steps are compared; by then the tasks that ran next to them have been reported
 _LOOK_S = 0.5
 #: the first pauses come after so many seconds; when there are steps to compare, after twice as many each time, up to the last
 _FIRST_S, _MOST_S = 2.5, 240.0

@@ -229,12 +229,12 @@ class Loader:
     def _await_turn(self, progress: EpochProgress | None = None) -> None:
         while not self._turn.acquire(timeout=_TURN_S):
             if progress is not None and progress.ended:
-                raise StopIteration  # whoever ended it may have closed the loader since
+                raise StopIteration  # the thread that ended it may have closed the loader since
             self._check_open(in_turn=False)
 
     def _end_turn(self) -> None:
         if self._closed:
-            self._let_go()  # closed meanwhile, by a thread that could not wait
+            self._let_go()  # closed by another thread that could not wait
         self._turn.release()
 
     def _end_epoch(self) -> None:
@@ -562,7 +562,7 @@ class Loader:
         if self._closed:
             return
         self._closed = True
-        if not self._once and not sys.is_finalizing():  # else nobody can ask for its statistics any more
+        if not self._once and not sys.is_finalizing():  # else its statistics cannot be requested any more
             self._meters.look()
         self._drop_prepared()  # ends the wait of another thread
         mine = self._turn.acquire(timeout=_TURN_S)

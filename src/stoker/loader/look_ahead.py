@@ -47,12 +47,12 @@ class Forerunner:
         self._span = source.foresight
         self._begun = cursor  # from where on workers take turns
         self._told = cursor  # up to where the source knows that we are
-        self._until = 0  # position, within the epoch told of, at which to tell more
-        self._known: dict[int, tuple[Ints, Ints]] = {}  # of an epoch, the positions told of last, and the samples there
+        self._until = 0  # position in the announced epoch at which to announce more
+        self._known: dict[int, tuple[Ints, Ints]] = {}  # per epoch, the positions announced last, and the samples there
         self._tell(cursor)
         threads = _CACHE_THREADS if self._span.shared else _BLOCK_THREADS
         self._background = Background(source.fetch_ahead, threads, "stoker-ahead")
-        weakref.finalize(self, self._background.stop).atexit = False  # a loader that is dropped leaves no thread behind
+        weakref.finalize(self, self._background.stop).atexit = False  # a loader that is dropped leaves no thread
 
     def reached(self, cursor: Cursor) -> None:
         """The consumer has come this far."""

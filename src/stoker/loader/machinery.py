@@ -106,7 +106,7 @@ class Machinery:
         policy = policy_of(self.executor, output, plan)
         told = executor_stats(name, self.executor, policy)
         turns = self.decoding.turns
-        if turns is not None:  # who waits for a device while others compute is no further worker
+        if turns is not None:  # threads that wait for a device do not count as workers
             told = replace(told, threads=turns)
         self.meters = Meters(turns or self.executor.workers, core_share().threads, queued_seconds, told)
         keep, allocate = self._window.units(self.layout.nbytes) + 1, slab_memory(self.executor, output)
@@ -137,7 +137,7 @@ class Machinery:
         early = source is not None and plan.counted and plan.batch is not None and self.executor.ahead and options.pool is None
         self.slow_rows = SlowRows(source, self.meters, self._work.runner.kinds) if early and source is not None else None
         if watch is not None:
-            watch.on_moved = partial(_when_moved, weakref.ref(self))  # who watches must not keep a loader that nobody uses
+            watch.on_moved = partial(_when_moved, weakref.ref(self))  # a watcher must not keep an unused loader alive
         self._learns = plan.batch is not None and not plan.finishing.steps and loose_fields(plan, self.layout)
 
     # ---- the feed ----------------------------------------------------------------------------------------------------------
@@ -210,7 +210,7 @@ class Machinery:
             self.decoding.device.close()
         if self.cache is not None and not self._lent:
             self.cache.release()
-        self.slabs.start_over()  # whoever keeps a closed loader does not keep its memory
+        self.slabs.start_over()  # a closed loader that is still referenced does not keep its memory
 
     def facts(self) -> Facts:
         """What the verdict uses besides measurements: where samples are stored, what could be cached, the user's settings."""
@@ -322,7 +322,7 @@ class Machinery:
         return None if self.cache is None or order is None or order.each_once else CacheReview(self.cache, order)
 
     def _front_opener(self) -> Callable[[Cursor], Flow]:
-        # Not a method: what the supply holds must not hold the loader, or a loader nobody uses would not be freed at once.
+        # Not a method: what the supply holds must not reference the loader, or an unused loader would not be freed at once.
         plan, fronts, executor, skipped = self.plan, self._fronts, self.executor, self.front_skipped
         named = self._front_steps
         sees = [see_rows(None, self._origins, steps) for steps in named]

@@ -69,7 +69,7 @@ from .build import compile_work, layout_of, rows_layout
 
 #: a pool's tasks: about so long, of so many bytes and rows at most; rows that are tried for that, and where that fails
 _TASK_S, _TASK_BYTES, _MOST_TASK_ROWS, _TRIED, _USUAL_ROWS = 0.064, 24 << 20, 4096, 8, 16
-#: bytes of memory for rows that a worker keeps while nobody uses it
+#: bytes of memory for rows that a worker keeps while they are unused
 _WORKER_KEEPS = 128 << 20
 _STREAMED = (
     "samples of a stream can only be read one after another, by the trainer itself; pack them into shards with `stoker pack`"

@@ -24,7 +24,7 @@ from ..source.arrays import ArraysSource
 from ..source.chunk import Ints
 from ..source.source import Source
 
-#: a task has a slow sample in it where it takes so many times as long as usual for its rows
+#: a task contains a slow sample if it takes this many times as long as usual for its rows
 _TASK_TIMES = 2.0
 #: tasks that are seen before any is suspected: the first ones import things, and fill caches
 _WARM_TASKS = 16
@@ -32,7 +32,7 @@ _WARM_TASKS = 16
 _TASK_ROWS = 256
 #: where more than this share of the samples that were seen are suspects, none is: then something else was slow
 _MOST_SUSPECTS = 0.05
-#: a sample that is stored in so many times the usual bytes is a suspect
+#: a sample whose stored size is this many times the usual is a suspect
 _TIMES_STORED = 16.0
 #: samples that are remembered
 _MOST = 1 << 16
@@ -90,7 +90,7 @@ class SlowRows:
                 if not self._judge(int(indices[0]), spent_s):
                     return
             elif report.slow:
-                # Whoever had no core for a while looks slow, too.
+                # A task that had no core for a while looks slow, too.
                 on_time = 1 - report.queued_s / sum(seconds for _, seconds in report.slow)
                 for slot, seconds in report.slow:
                     if on_time * seconds > self._limit_s:

@@ -30,7 +30,7 @@ _WORTH = 1.15
 _BUSY = 0.95
 #: where functions that hold the interpreter lock are this share of the work, threads do not help
 _HELD = 0.6
-#: so many times as many threads are advised at once
+#: the advised number of threads grows at most by this factor
 _AT_ONCE = 4
 #: the share of the free memory that a cache may take
 _ROOM = 0.8

@@ -15,11 +15,11 @@ from .what_if import costs_of, made_samples, other_cores, read_step, used_cores
 SHORT_S = 1.0
 #: a loop that waits for less than this share of its time has what it needs; the second: while workers are busy all the time
 _CALM, _CALM_BUSY = 0.1, 0.05
-#: steps that take longer by this share beside busy workers are slowed by them
+#: steps that take longer by this share next to busy workers are slowed by them
 SLOWED = 0.1
-#: and by this share in all, because not all steps are beside busy workers
+#: and by this share in total, because not all steps are next to busy workers
 _IN_ALL = 0.05
-#: so many of them are needed to say so, of each kind
+#: how many of each kind are needed to say so
 _STEPS = 5
 #: cores of which this share is busy are all busy
 _FULL = 0.85
@@ -258,7 +258,7 @@ def _tail(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
     read = read_step(stats)
     kept = read.wait_s / (stats.task_s or 1.0) if read is not None and _in_memory(read, facts) else 0.0
     if share > _FEW or excess < max(_SLOW_SHARE, balance.queued + balance.lock + kept):
-        return None  # who waits for a core or the lock now and then takes longer, too
+        return None  # tasks that sometimes wait for a core or the GIL take longer, too
     if excess - _before_cache(stats) < _SLOW_SHARE:
         return None  # those that were not in the cache yet are the slow ones
     if read is not None and read.wait_s > 0.5 * stats.task_s:

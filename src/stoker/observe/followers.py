@@ -56,7 +56,7 @@ class Follower(ClosedByWith):
 
     def _begin(self, loader: Loader) -> None:
         """From here on it is closed with its loader: when all that can fail has been done."""
-        # When the program ends, too: nobody else uses what it has, and what it holds back would be lost.
+        # When the program ends, too: nothing else uses what it has, and what it holds back would be lost.
         self._net = weakref.finalize(loader, self.close)
         self._meters.endings += (self.close,)
 

@@ -24,13 +24,13 @@ from .verdict import verdict
 if TYPE_CHECKING:
     from ..loader import Loader
 
-#: how long what was seen is good enough: whoever asks again meanwhile gets the same
+#: how long a reading is reused: requests within this time get the same
 _FRESH_S = 0.9
 #: how many looks are remembered, and over how many of them rates are taken
 _LOOKS, _OVER = 120, 3
 #: tasks and steps of the loop that a timeline shows at most
 _TASKS = 600
-#: pixels of a page that the graph may take before it goes on in another row
+#: pixels of a page that the graph may take before it continues in another row
 _GRAPH = 1090
 
 

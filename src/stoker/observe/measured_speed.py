@@ -24,7 +24,7 @@ class Speed:
     seconds: float
     waited_s: float  # of these, waiting for batches
     cpu_s: float  # this process, on cores
-    stats: Stats | None = None  # what the loader measured meanwhile; None: it is not one of Stoker's
+    stats: Stats | None = None  # what the loader measured in that time; None: it is not one of Stoker's
 
     @property
     def median(self) -> float:

@@ -64,7 +64,7 @@ class TaskCosts(Protocol):
     cpu_s: list[float]
     nbytes: list[int]  # that came out of the step
     read_bytes: int  # that the first step read
-    weight: int  # tasks that these costs stand for; 0: nobody looked
+    weight: int  # tasks that these costs represent; 0: not measured
     queued_s: float  # ready to run, and no core was free
     lock_s: float  # how long it took to get the interpreter lock when it was let go once; below 0: nobody tried
 
@@ -187,9 +187,9 @@ class Meters:
         self._works: dict[int, _Work] = {}  # by the identity of the names of their steps
         self._workers: dict[int, _WorkerSums] = {}
         self._cost_counts = [0] * BUCKETS
-        self._tried = self._taken = 0  # how often the interpreter lock was let go, and found taken
+        self._tried = self._taken = 0  # how often the GIL was released, and found taken
         self._rare: dict[str, float] = dict.fromkeys(_RARE, 0)
-        self._loop = LoopStats()  # as far as steps beside busy and idle workers go
+        self._loop = LoopStats()  # for steps next to busy and idle workers
         self._slowest: tuple[SlowSample, ...] = ()
         self._moments: list[Moment] = []
         self._moment_s, self._last = _MOMENT_S, Moment(0.0, 0.0, 0, 0, 0.0, 0.0, workers)
@@ -471,7 +471,7 @@ class Meters:
         """
         queued = self._queued() if self._first is not None else None
         if queued is not None:
-            # Apart from `_stats`: any thread may look, and must not put back what the consumer's has replaced meanwhile.
+            # Apart from `_stats`: any thread may read it, and must not put back what the consumer's thread has replaced since.
             self._queued_s = max(self._queued_s or 0.0, queued - self._first_queued)
 
     def skipped(self, kinds: Iterable[str]) -> None:
@@ -491,7 +491,7 @@ class Meters:
         return replace(
             self._stats,
             **self._rare,  # type: ignore[arg-type]
-            skipped_by=dict(self._stats.skipped_by),  # whoever changes a snapshot changes nothing here
+            skipped_by=dict(self._stats.skipped_by),  # changing a snapshot changes nothing here
             cores_by=dict(self._stats.cores_by),
             batches=sums.folded + came.batches,
             samples=sums.samples + came.samples,

@@ -14,7 +14,7 @@ from .timeline import TimelineRecorder
 
 #: the part of a run that the timeline shows, and how many tasks and waits at most
 _SECONDS, _MOST = 2.0, 1500
-#: what is known of tasks whose steps nobody recorded
+#: what is known of tasks whose steps were not recorded
 _WHOLE = (StepName("tasks"),)
 
 

@@ -89,7 +89,7 @@ class PageServer(socketserver.TCPServer):
     def start(self, name: str) -> None:
         """Answer requests in a thread of this name. Raises ConfigError if the server cannot start, which also ends it."""
         try:
-            # The thread holds the server: what nobody holds any more goes on until it is over.
+            # The thread references the server, so it continues until it ends, even without other references.
             self._thread = Background(self._serve, 1, name)
         except ConfigError:
             self.end()
@@ -141,7 +141,7 @@ class PageServer(socketserver.TCPServer):
     def _converse(self, request: Any, client_address: Any) -> None:
         try:
             self.finish_request(request, client_address)
-        except Exception:  # noqa: BLE001  nobody else hears of it, and the loader must not care
+        except Exception:  # noqa: BLE001  it is not reported anywhere, and must not affect the loader
             _log.debug("an answer failed", exc_info=True)
         finally:
             self._let_go(request)

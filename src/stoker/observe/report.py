@@ -85,7 +85,7 @@ def sample_pictures(batch: Any) -> list[dict[str, str]]:
     columns = batch if isinstance(batch, Mapping) else batch._asdict() if hasattr(batch, "_asdict") else {}
     try:
         found = batch_pictures(columns, _PICTURES)
-    except Exception:  # noqa: BLE001  values may be of any library, and on any device; a report must not fail for want of them
+    except Exception:  # noqa: BLE001  values may be of any library, and on any device; a report must not fail without them
         return []
     keys = [*getattr(batch, "sample_keys", ()), *[""] * len(found)]
     names = [f"{key}: {picture.label}" if key and picture.label else key or picture.label for key, picture in zip(keys, found)]

@@ -150,7 +150,7 @@ class ExecutorStats:
     since: int = 0  # batches that had been handed out by then
     reason: str = ""  # why; empty: the user said so
     moves: int = 0  # how often work was moved until then
-    remote: int = 0  # workers on other machines beside these
+    remote: int = 0  # workers on other machines in addition to these
     remote_threads: int = 0  # of all of them
 
 
@@ -167,13 +167,13 @@ class Stats:
     first_samples: int = 0  # of these, in the first batch: the clock starts then
     bytes: int = 0
     epochs: int = 0
-    skipped: int = 0  # bad samples left out by on_error("skip")
+    skipped: int = 0  # bad samples skipped by on_error("skip")
     skipped_by: Mapping[str, int] = field(default_factory=dict)  # of these, by step and error: {"map resize: FunctionError": 3}
     first_batch_s: float = 0.0  # from the first request to the first batch
     elapsed_s: float = 0.0  # from the first batch to the last one handed out, without pauses
     paused_s: float = 0.0  # meanwhile, between epochs, and in steps that took far longer than others: a validation, a checkpoint
     waited_s: float = 0.0  # of that, time the training waited for a batch
-    hidden_s: float = 0.0  # time the program waited for a batch while its device was still at work with earlier ones
+    hidden_s: float = 0.0  # time the program waited for a batch while its device was still busy with earlier ones
     handed_s: float = 0.0  # of that, time it took to hand batches over to a device or another library
     task_s: float = 0.0  # time in tasks, over all workers
     cpu_s: float = 0.0  # of that, time on a core

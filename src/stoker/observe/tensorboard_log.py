@@ -40,7 +40,7 @@ _PICTURES, _SIDE = 16, 256
 _VERDICT_S = 60.0
 #: bytes of the timeline: a browser has to hold all of it, and packed it is less than a tenth
 _MOST_TRACE = 1 << 20
-#: folders that somebody writes to
+#: folders that are being written to
 _in_use: set[Path] = set()
 
 
@@ -224,7 +224,7 @@ class TensorBoardLogs(ClosedByWith):
     def _follow(self, loader: Loader) -> None:
         try:
             TensorBoardLog(loader, *self._options)
-        except WriteError as error:  # whoever makes a loader did not ask for a log
+        except WriteError as error:  # the code that makes a loader did not ask for a log
             _log.warning("a loader is not logged for TensorBoard, and training continues: %s", error)
 
     def close(self) -> None:

@@ -83,7 +83,7 @@ def costs_of(stats: Stats, facts: Facts) -> Costs:
     """What was measured, for one sample."""
     handed = max(1, stats.samples - stats.first_samples)
     in_steps = sum(step.cpu_s for step in stats.steps)
-    # What tasks do beside their steps is divided among these.
+    # What tasks do besides their steps is divided among these.
     cpu_s = _each(stats, stats.steps, "cpu_s") * stats.cpu_s / in_steps if in_steps else stats.cpu_s / max(1, stats.samples)
     functions = [step for step in stats.steps if step.kind == "function"]
     images = [step for step in stats.steps if step.name.startswith(("image", "decode"))]

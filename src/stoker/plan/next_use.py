@@ -43,7 +43,7 @@ class NextUse:
         """For each sample of the source: where it is needed first, at or after `position`."""
         at = position - self.start
         first = np.full(self._samples, self.never, np.int64)
-        first[self._coming[at:][::-1]] = np.arange(self.never - 1, at - 1, -1)  # of equal ones the last assignment stands
+        first[self._coming[at:][::-1]] = np.arange(self.never - 1, at - 1, -1)  # of equal ones the last assignment counts
         return first
 
     def after(self, positions: Ints) -> Ints:

@@ -53,7 +53,7 @@ from .nodes import (
 from .order import Order
 from .random_streams import draws, streams_of
 
-#: verbs over samples that have to be counted as they come
+#: verbs over samples that must be counted as they come
 TailNode = Union[Take, Skip, Shuffle]
 
 

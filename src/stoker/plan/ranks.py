@@ -123,7 +123,7 @@ def local_processes(environ: Environ | None = None) -> LocalProcesses | None:
             return here
     if count := _count(environ, "LOCAL_WORLD_SIZE"):
         return LocalProcesses(count, "LOCAL_WORLD_SIZE")
-    # Nobody on another machine could join.
+    # No other machine could join.
     if _is_local(environ.get("MASTER_ADDR", "")) and (count := group.world if group else _count(environ, "WORLD_SIZE")):
         return LocalProcesses(count, "MASTER_ADDR is this machine")
     if group and _is_local(_meeting_place()):

@@ -99,7 +99,7 @@ class RayDataSource(Source):
             return BytesColumn.of([value or b"" for value in values])
         if spec.fixed:
             if values.dtype == object or values.shape[1:] != spec.shape:
-                told = f"{self.origin(int(indices[places[0]]))}: its {name!r} and those beside it are not {spec}, as others are"
+                told = f"{self.origin(int(indices[places[0]]))}: its {name!r} and those next to it are not {spec}, unlike others"
                 for place in places.tolist():
                     errors.setdefault(place, ReadError(told))
                 return np.zeros((len(places), *(n or 0 for n in spec.shape)), spec.dtype)

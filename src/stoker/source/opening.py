@@ -60,7 +60,7 @@ def open_tar(
         return TarStream(None, 1, defaults, allow_pickle, decode)
     blobs = _blobs(urls, cache, patience)
     if index == "never" or any(is_compressed(blob.name) for blob in blobs):
-        list(_at_once(blobs, crew)(lambda blob: blob.stat(), blobs))  # a shard that is not there is told now
+        list(_at_once(blobs, crew)(lambda blob: blob.stat(), blobs))  # a missing shard is reported now
         return TarStream(blobs, 1 if interleave is None else interleave, defaults, allow_pickle, decode)
     if interleave is not None:
         raise ConfigError("tar(interleave=...) is for shards read in sequence; with an index, shuffle() mixes all shards")

@@ -55,7 +55,7 @@ class Source(ABC):
     remote: bool = False
     #: whether reading waits for it, so that more workers than cores help
     waits: bool = False
-    #: what `foresee` wants to be told; None: nothing
+    #: what `foresee` wants to know; None: nothing
     foresight: ForesightSpan | None = None
     #: class names, label i being classes[i]; empty when labels have no names
     classes: tuple[str, ...] = ()

@@ -49,7 +49,7 @@ def _move_list(column: Column, rows: NDArray[np.void], relative: bool) -> tuple[
     joined = np.concatenate([boxes.reshape(-1, 4) for boxes in given])
     moved = _move(joined, rows, counts, relative).astype(np.float32)
     parts = np.split(moved, np.cumsum(counts)[:-1])
-    # A copy: a view would hold the boxes of the whole chunk for as long as somebody keeps one row of it.
+    # A copy: a view would hold the boxes of the whole chunk for as long as one row of it is kept.
     return [part.reshape(boxes.shape).copy() for part, boxes in zip(parts, given)], wrong
 
 

@@ -73,7 +73,7 @@ class RowCache:
             missing = np.array([at for at, value in enumerate(values) if value is None], np.int64)
             found = [_rows_of(value) for value in values if value is not None]
             chunk = self._chunk(places, slots, found, NO_TARGETS if len(missing) else targets) if found else None
-        except MemoryError:  # whoever makes the rows again finds which sample needs too much
+        except MemoryError:  # making the rows again shows which sample needs too much
             return None, np.arange(len(places))
         notes = scratch.notes
         notes.cache_hits += len(slots)

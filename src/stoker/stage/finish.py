@@ -62,7 +62,7 @@ class Finish:
         """
         clock, given = clocks(), None
         functions = iter(self.functions)
-        ours = {id(column): column for column in columns.values()}  # made here: nobody else looks at them
+        ours = {id(column): column for column in columns.values()}  # made here: nothing else uses them
         for step in self.work.steps:
             node = step.node
             if isinstance(node, MapBatch):

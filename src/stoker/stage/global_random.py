@@ -244,7 +244,7 @@ class SeededTurn(Turn):
         self._others: Watch | None = None
         self._saved: list[Any] | None = None
         self._paused: list[Any] = []
-        self.more = False  # whether torch was imported meanwhile, so that the function may have drawn what nobody has seeded
+        self.more = False  # whether torch was imported in the meantime, so that the function may have drawn unseeded numbers
 
     def begin(self) -> None:
         TURNS.begin(self)

@@ -37,7 +37,7 @@ _NAMES = {
     "ClientConnectionError", "ConnectionError", "ConnectTimeoutError", "EndpointConnectionError", "HTTPClientError",
     "IncompleteRead", "NewConnectionError", "ProtocolError", "ReadTimeoutError", "Timeout", "TimeoutError", "TransportError",
 }  # fmt: skip
-#: HTTP statuses of what may pass, beside 500 and more
+#: HTTP statuses of temporary failures, besides 500 and above
 _STATUSES = {408, 425, 429}
 #: causes of causes that are looked at
 _MOST_CAUSES = 8

@@ -35,7 +35,7 @@ class FilterStage(Stage):
     def run(self, chunk: Chunk, targets: Targets, scratch: Scratch) -> Chunk:
         (function,), sample = self.functions, samples_of(chunk)
         keep = self.call_rows(function, chunk, lambda row: bool(function.fn(sample(row))), scratch)
-        # A row that failed stays, so that its failure is told.
+        # A row that failed stays, so that its failure is reported.
         rows = [row for row, wanted in enumerate(keep) if wanted or row in chunk.failures]
         return chunk if len(rows) == len(chunk) else chunk.take(np.asarray(rows, np.int64))
 
@@ -97,7 +97,7 @@ class RegroupStage(Stage):
         if given is not None and len(given) == _count(columns, len(chunk)):  # a later function may have changed the rows
             columns = {**columns, KEY: given}
         rows = _split(columns, f"the batch that starts with sample {chunk.name(0)!r}", BatchError)
-        # Each new row belongs to the source row it stands for, as far as there is one.
+        # Each new row belongs to the source row it comes from, if there is one.
         parents = np.minimum(np.arange(len(rows), dtype=np.int64), len(chunk) - 1)
         return _rows_chunk(chunk, rows, parents)
 

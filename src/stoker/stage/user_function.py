@@ -114,7 +114,7 @@ class UserFunction:
         try:
             turn.begin()
             if self._trials or self._drawn:
-                return None  # somebody has found out meanwhile
+                return None  # another thread has found out in the meantime
             done = body(rows, None)
             drawn = turn.drawn()
         finally:
@@ -133,7 +133,7 @@ class UserFunction:
         try:
             turn.begin()
             if new and not self._new:
-                return None  # somebody was quicker
+                return None  # another thread was quicker
             intrusions = TURNS.intrusions
             done = body(rows, lambda position: turn.seed(mix(base ^ position)))
             drawn = turn.drawn()

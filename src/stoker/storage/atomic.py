@@ -125,7 +125,7 @@ class AtomicFile:
         if self._fd < 0:
             return
         self._net()
-        self._close()  # after the removal: while the lock is held, nobody takes the file for a leftover
+        self._close()  # after the removal: while the lock is held, the file does not count as a leftover
 
     def __enter__(self) -> AtomicFile:
         return self
@@ -158,7 +158,7 @@ class AtomicFile:
         _unfinished.add(self.temporary)
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         self._fd = files.patiently(lambda: os.open(self.temporary, flags, 0o666), _WAIT_S)
-        with contextlib.suppress(OSError):  # a file system without locks: then nobody removes left-overs there
+        with contextlib.suppress(OSError):  # a file system without locks: left-overs are not removed there
             try:
                 fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:

@@ -55,7 +55,7 @@ def settings() -> dict[str, str]:
     except RemoteFault:
         if not own:
             raise
-        return {}  # nobody needs the file
+        return {}  # the file is not needed
     wanted: dict[str, str] = {}
     if not own:
         if profile.has(*_KEYS.values()):

@@ -27,7 +27,7 @@ class Blob(ABC):
     url: str
     #: the last part of its path
     name: str
-    #: a gap of so many bytes is read along, because one more request would cost about as much
+    #: a gap of up to this many bytes is read along, because one more request would cost about as much
     gap: int = 1 << 18
 
     @abstractmethod

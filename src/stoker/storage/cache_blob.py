@@ -95,7 +95,7 @@ class CachedBlob(Blob):
             entries = self._all_entries()
             return self._cache.hold(entries[0]) if len(entries) == 1 else -1
         except StokerError:
-            return -1  # told when it is read
+            return -1  # reported when it is read
 
     def release(self, fd: int) -> None:
         self._cache.release(fd)

@@ -18,7 +18,7 @@ class Flight:
         self._ready = 0  # bytes, from the entry's first on; -1: no more reading
         self._readers = 0
         self._done = False
-        #: whether nobody waits for it yet; guarded, like the table of flights, by the cache
+        #: whether nothing waits for it yet; guarded, like the table of flights, by the cache
         self.ahead = ahead
         #: whether a thread is at it
         self.begun = False

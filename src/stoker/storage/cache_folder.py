@@ -86,7 +86,7 @@ class Folder:
 
     def __init__(self, folder: Path, limit: int, evicted: Callable[[], None]) -> None:
         """`evicted` is called after entries were deleted: their disk space is free only when no process has them open."""
-        # A folder of our own within the one named: that one may be somebody's home. One for each user, who alone can enter it.
+        # Our own folder within the named one, which may be a home folder. One for each user, who alone can enter it.
         self.path = folder / f"stoker-cache-{os.geteuid()}"
         self._parent, self._limit, self._after_eviction = folder, limit, evicted
         self._lock = threading.Lock()
@@ -210,7 +210,7 @@ class Folder:
                 self.stamp = books.stamp
             finally:
                 self._lock_fd = -1
-                # Unlocked by name and not just closed: a child forked meanwhile has this descriptor too.
+                # Unlocked explicitly and not just closed: a child forked in the meantime has this descriptor too.
                 with suppress(OSError):
                     fcntl.flock(fd, fcntl.LOCK_UN)
                 os.close(fd)
@@ -235,7 +235,7 @@ class Folder:
             except BaseException:
                 os.close(fd)
                 raise
-            os.close(fd)  # somebody deleted it while we waited: what we locked is nobody's
+            os.close(fd)  # it was deleted while we waited: what we locked has no name any more
             self._ready = False
             if time.monotonic() > deadline:
                 raise OSError(errno.ETIMEDOUT, f"{path} is deleted again and again")

@@ -22,7 +22,7 @@ from .retry import RemoteFault, phrase_of
 
 #: idle connections kept a host
 _MOST_IDLE = 64
-#: a connection that was idle for longer is not used: routers and firewalls forget it, and say so to nobody
+#: a connection that was idle for longer is not used: routers and firewalls forget it silently
 _IDLE_S = 60.0
 #: time an address gets to connect, where there is so much: a lost packet is sent again after one second, and after two more
 _LEAST_CONNECT_S = 3.5
@@ -64,14 +64,14 @@ class Connections:
 
     def __init__(self, origin: Origin, proxy: Proxy | None) -> None:
         self.origin, self.proxy = origin, proxy
-        #: who is asked in the server's place, for messages
+        #: what is asked in place of the server, for messages
         self.via = "" if proxy is None else f" (proxy {proxy.authority})"
         self._idle: list[Connection] = []
         self._context = ssl.create_default_context() if origin.scheme == "https" else None
         self._lock = threading.Lock()
         after_fork(self, Connections._renew)
         keeps_idle(self, Connections.forget_idle)
-        weakref.finalize(self, _close_all, self._idle)  # at exit too: nobody is using those that are idle
+        weakref.finalize(self, _close_all, self._idle)  # at exit too: idle ones are not in use
 
     def take_idle(self, sender: str | None = None) -> Connection | None:
         """A connection that was used before and looks alive, or None."""
@@ -122,7 +122,7 @@ class Connections:
         return count
 
     def _renew(self) -> None:
-        # The parent goes on using these: here only this process's descriptors of them are closed, which sends nothing.
+        # The parent continues to use these: only this process's descriptors of them are closed, which sends nothing.
         self._lock = threading.Lock()
         _close_all(self._idle)
 

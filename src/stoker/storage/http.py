@@ -277,10 +277,10 @@ def _ask_pool(
         try:
             return _exchange(pool, connection, request, head, patience, deadline)
         except _Unanswered:
-            pool.forget_idle()  # the server had closed it meanwhile; that says nothing about the request
+            pool.forget_idle()  # the server had closed it in the meantime; that says nothing about the request
         except RemoteFault as fault:
             if fault.late:
-                pool.forget_idle()  # somebody on the way may have forgotten them all: the next attempt is on a new one
+                pool.forget_idle()  # a router may have forgotten them all: the next attempt uses a new one
             raise
     try:
         connection = pool.connect(min(deadline, time.monotonic() + patience.connect_s), sender)

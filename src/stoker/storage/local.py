@@ -96,7 +96,7 @@ class LocalBlob(Blob, PooledFile):
         try:
             return files.pin_spare(self)
         except StokerError:
-            return -1  # told when it is read
+            return -1  # reported when it is read
 
     def release(self, fd: int) -> None:
         files.unpin(self)
@@ -138,7 +138,7 @@ class LocalBlob(Blob, PooledFile):
     def open(self) -> int:
         told = self.stat()
         try:
-            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # nobody waits for a pipe
+            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # pipes are not waited for
         except FileNotFoundError as error:
             raise SourceNotFound(f"{self.url}: this file no longer exists; restore it") from error
         except OSError as error:

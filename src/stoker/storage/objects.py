@@ -59,7 +59,7 @@ _MOST_DOUBTS = 3
 #: how often files with credentials are looked at
 _FILES_S = 60.0
 _STATUS = re.compile(r"status code: (\d{3})\b")
-#: exceptions of obstore -> the status they stand for
+#: exceptions of obstore -> the corresponding status
 _STATUSES = {"UnauthenticatedError": 401, "PermissionDeniedError": 403, "PreconditionError": 412, "NotModifiedError": 304}
 #: what a text of obstore holds -> what it means, what to do, and how many attempts are worth it
 _MEANINGS = (

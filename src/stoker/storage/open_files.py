@@ -115,7 +115,7 @@ class OpenFiles:
         try:
             fd = self._pin(file)
         except StokerError:
-            return -1  # told when it is read
+            return -1  # reported when it is read
         with self._lock:
             descriptor = self._open[file.number]
             descriptor.pins -= 1

@@ -131,7 +131,7 @@ def phrase_of(status: int) -> str:
     try:
         return HTTPStatus(status).phrase
     except ValueError:
-        return "(a status nobody knows)"
+        return "(an unknown status)"
 
 
 class Body(ABC):

@@ -19,7 +19,7 @@ from ...source.paths import printable
 from ...source.streams.tar_stream import TarSample
 from ...source.streams.unpack import MAX_MEMBER
 
-#: what stands for the key in names of files
+#: the placeholder for the key in names of files
 BASE = b"sample"
 #: holds the key itself; has no dot, so it is no field
 KEY_FILE = "__key__"

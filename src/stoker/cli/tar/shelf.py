@@ -18,7 +18,7 @@ from .inputs import plain_file, shard_pieces, told
 
 #: what ends an archive
 _END = bytes(1024)
-#: so many samples, of so many bytes, are read again together
+#: how many samples, and of how many bytes, are read again together
 _BATCH, _BATCH_BYTES = 256, 4 << 20
 #: the number of the file that has no name
 _COPY = -1
@@ -193,7 +193,7 @@ def _pread(fd: int, start: int, length: int) -> bytes:
     parts = []
     while length:
         part = os.pread(fd, length, start)
-        assert part  # nobody else has this file
+        assert part  # this file is private
         parts.append(part)
         start, length = start + len(part), length - len(part)
     return b"".join(parts)

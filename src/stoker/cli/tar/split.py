@@ -164,6 +164,6 @@ class _ComparedFile(io.BufferedIOBase):
 
     def _differs(self) -> WriteError:
         return WriteError(
-            f"{self._told}: already exists, and differs after byte {self._size:,} from what would be written; it is left as "
-            "it is: give another name with -o, or --overwrite"
+            f"{self._told}: already exists, and differs after byte {self._size:,} from what would be written; it was not "
+            "changed; choose another name with -o, or pass --overwrite"
         )

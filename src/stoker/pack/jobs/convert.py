@@ -190,7 +190,7 @@ class Conversion:
             return np.array([0, len(self.source)], np.int64)  # a database is one file
         sizes, most = self._planned(), self.options.max_bytes
         if most is not None and self.options.format == "tar":
-            most = max(1, most // TAR_RECORD * TAR_RECORD - 2 * BLOCK)  # what is left beside its end
+            most = max(1, most // TAR_RECORD * TAR_RECORD - 2 * BLOCK)  # what is left besides its end
         bounds = split(sizes if self._order is None else sizes[self._order], most, self.options.max_samples)
         if self.names.single and len(bounds) > 2:
             name = self.names.text

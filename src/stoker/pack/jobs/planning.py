@@ -22,10 +22,10 @@ from ...source.source import Source, digest
 from ...storage.fetch import Each
 
 T = TypeVar("T")
-#: hears of samples and bytes as they go through, and raises when all is to be given up
+#: called with samples and bytes as they pass through; raises when all is given up
 Moved = Callable[[int, int], None]
 
-#: samples prepared or checked together: at most so many bytes and so many
+#: samples prepared or checked together: at most this many bytes and this many
 CHUNK_BYTES, CHUNK_SAMPLES = 1 << 22, 512
 #: names asked of the disk at once
 _NAMES = 4096

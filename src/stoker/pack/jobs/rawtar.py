@@ -9,7 +9,7 @@ from ...source.shards.shard_index import ShardIndex
 from ...source.shards.tar_source import TarSource
 from ...storage.blob import Blob
 
-#: stands for a field that a sample has not. It is this very object: what is read from a shard is always another.
+#: marks a field that a sample does not have. Compared by identity: values read from a shard are always other objects.
 _ABSENT = b"(no such field)"
 
 

@@ -54,7 +54,7 @@ class Strays:
 
     def __iter__(self) -> Iterator[Any]:
         for piece in self._pieces:
-            with contextlib.suppress(CorruptShard):  # told by whoever reads the samples
+            with contextlib.suppress(CorruptShard):  # reported by the reader of the samples
                 self._scan.feed(piece)
                 self._scan.forget(self._scan.samples)
             yield piece

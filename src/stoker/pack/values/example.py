@@ -174,7 +174,7 @@ def _numbers(value: Any, rounding: bool) -> List:
     if array.dtype.kind in "biu":
         return INT, _packed(packed_ints(array.astype(np.int64)))
     if array.dtype.kind == "f":
-        # A Python float is a double for want of anything else; an array of doubles was chosen.
+        # A Python float is always a double; an array of doubles was chosen on purpose.
         return FLOAT, _packed(_floats(array, rounding or not isinstance(value, np.ndarray)))
     if array.dtype.kind in "SU":
         return _strings(array.tolist())

@@ -165,7 +165,7 @@ class _LmdbFile:
         self._gathered, self._written = 0, 0
         self._environment: Any = None
         with self._failing():
-            # Nothing is brought to the disk before the end: until then nobody sees the file.
+            # Nothing is flushed to the disk before the end: until then the file is invisible.
             self._environment = lmdb.open(
                 self._file.temporary, map_size=map_size, subdir=False, lock=False, sync=False, metasync=False, max_dbs=0
             )

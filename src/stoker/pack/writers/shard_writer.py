@@ -139,7 +139,7 @@ class Pattern:
         try:
             names = os.listdir(folder or ".")  # noqa: PTH208  names may be any bytes
         except OSError:
-            return []  # told when it is written to
+            return []  # reported when it is written to
         wanted = re.compile(f"{re.escape(begin)}([0-9]{{{self._width},}}){re.escape(self._after)}", re.DOTALL)
         numbers = [int(found[1]) for found in map(wanted.fullmatch, names) if found]
         return [name for number in sorted(numbers) if number >= first and os.path.lexists(name := self.name(number))]

@@ -55,7 +55,7 @@ class Lines:
         return (piece.removesuffix(b"\r") for piece in self._text.tobytes().split(b"\n") if _names_something(piece))
 
     def __getitem__(self, index: int) -> bytes:
-        start, after = int(self._starts[index]), index + 1  # what stands between a line and the next names nothing
+        start, after = int(self._starts[index]), index + 1  # what is between two lines names nothing
         end = int(self._starts[after]) if 0 < after < len(self._starts) else self._text.size
         return self._text[start:end].tobytes().partition(b"\n")[0].removesuffix(b"\r")
 

@@ -15,7 +15,7 @@ from ..chunk import OBJECT, Column, FieldSpec, Ints, array_spec, fits
 
 #: one row per sample: numbers, or objects that are all str
 Values = NDArray[Any]
-#: number of a value -> where it stands, for messages
+#: number of a value -> its place, for messages
 Place = Callable[[int], str]
 
 _BUILTIN = (int, float, list, tuple)
@@ -100,7 +100,7 @@ def column_rows(column: Values | Texts, indices: Ints, out: NDArray[Any] | None)
     """Some rows of a column, in `out` if that is given."""
     if isinstance(column, Texts):
         return column.rows(indices)
-    rows = column[indices]  # not np.take, which lets go of the GIL
+    rows = column[indices]  # not np.take, which releases the GIL
     if out is None:
         texts: list[str] | None = rows.tolist() if rows.dtype.hasobject else None
         return rows if texts is None else texts

@@ -207,7 +207,7 @@ def _fits(index: IndexHeader, blob: Blob) -> bool:
 
 def _beside(blob: Blob, kind: str) -> ShardIndex | None:
     """The index in the file beside a shard; None when there is none that fits."""
-    blob.stat()  # of the shard itself, so that what is wrong with it is not told of its index
+    blob.stat()  # of the shard itself, so that its faults are not reported for its index
     try:
         return _read_beside(blob, kind)
     except ShardChanged:
@@ -272,7 +272,7 @@ def _locked(blob: Blob) -> Iterator[None]:
     finally:
         if fd >= 0:
             with contextlib.suppress(OSError):
-                _lock(fd, place, fcntl.LOCK_UN)  # a child forked meanwhile holds it open too
+                _lock(fd, place, fcntl.LOCK_UN)  # a child forked in the meantime has it open too
             os.close(fd)
 
 

@@ -355,7 +355,7 @@ class IndexHeader:
     sealed: bool
     fields: tuple[str, ...]
     columns: tuple[str, ...]
-    seeks: tuple[str, ...] | None  # fields with seek indices; None: nobody has made any yet
+    seeks: tuple[str, ...] | None  # fields with seek indices; None: none were made yet
     said: dict[str, Any]
     file: _Beginning
     at: int  # where the columns begin

@@ -18,7 +18,7 @@ from .shard_index import SUFFIX
 
 Spec = Union[AnyPath, Sequence[AnyPath]]
 
-#: no spec may stand for more shards than this: a slip such as {0..999999999} is told, not tried
+#: no spec may name more shards than this: a slip such as {0..999999999} is reported, not tried
 MAX_SHARDS = 1_000_000
 _MAX_BRACES = 100
 _RANGE = re.compile(r"(-?\d{1,30})\.\.(-?\d{1,30})(?:\.\.(-?\d{1,30}))?|([a-zA-Z])\.\.([a-zA-Z])")

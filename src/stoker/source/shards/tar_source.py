@@ -95,7 +95,7 @@ class TarSource(RecordSource):
         made._crc = None if self._crc is None else np.column_stack([self._crc, self._crc[chosen]])
         made._mean = np.maximum(made._length, 0).mean(axis=0)
         made._table = RecordTable(made._start, made._length, made._crc, made._ends, made.seal)
-        # The seek indices of one field are enough: one that belongs to another picture is found not to fit, and left out.
+        # The seek indices of one field are enough: one that belongs to another picture is found not to fit, and ignored.
         made._seeks, made._defaults = with_first(self._seeks, fields, name), with_first(self._defaults, fields, name)
         if self.indexes:
             made._fingerprint = ""  # its defaults count
