@@ -133,6 +133,7 @@ def test_a_missing_argument_is_asked_for_by_its_meaning(verb: str, told: str) ->
         ("from_tensor_slices", r"stoker\.arrays\(.*stoker\.filelist\("),
         ("DataLoader", r"\.loader\(\).*stoker\.torch\.DataLoader"),
         ("LMDBSerializer", r"stoker\.lmdb\(.*stoker\.write_lmdb\("),
+        ("BatchData", r"\.batch\(size\)"),
     ],
 )
 def test_a_class_of_another_library_is_answered_with_our_source(name: str, told: str) -> None:
