@@ -12,7 +12,10 @@ import pytest
 import stoker
 import stoker.image
 from stoker.errors import ArgumentError, ConfigError
+from tests.loader.runs import run_python
 
+#: packages that need no import of their own
+PACKAGES = ("image", "observe", "ray", "torch")
 PIPELINE = stoker.arrays(image=np.zeros((4, 8, 8, 3), np.uint8), label=np.arange(4))
 
 
@@ -188,4 +191,10 @@ def test_names_of_earlier_versions_are_answered_with_those_of_now() -> None:
 
 
 def test_completion_offers_the_public_names_and_nothing_else() -> None:
-    assert {*dir(stoker)} == {*stoker.__all__, "__version__", "image"}
+    assert {*dir(stoker)} == {*stoker.__all__, "__version__", *PACKAGES}
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_a_package_is_there_without_an_import_of_its_own(name: str) -> None:
+    ended = run_python(f"import stoker, sys; assert stoker.{name} is sys.modules['stoker.{name}'] and 'torch' not in sys.modules")
+    assert (ended.returncode, ended.stderr) == (0, "")
