@@ -52,6 +52,7 @@ def double(x: Any) -> Any:
         (lambda p: p.decode("image", as_="pil"), "format='pil'"),
         (lambda p: p.torch_dataset(format="torch"), "no argument 'format'; its arguments are batches"),
         (lambda p: p.unbatch(3), "too many arguments; it takes none"),
+        (lambda p: stoker.arrays([1, 2], [3, 4]), r"arrays\(\[1, 2\], \[3, 4\]\): .*arrays\(x=\.\.\., y=\.\.\.\)"),
         (lambda p: p.repeat(1, 2), "too many arguments; it takes count"),
         (lambda p: stoker.tfrecord("x", compression_type="GZIP"), r"tfrecord\(compression_type='GZIP'\): use compression='gzip'"),
         (lambda p: stoker.tfrecord("x", num_parallel_reads=4), "interleave="),

@@ -116,6 +116,7 @@ def voc(
     return Pipeline(open_voc(path, images=images, annotations=annotations, labels=labels, objects=objects, seek=seek))
 
 
+@advised
 def arrays(**arrays: Any) -> Pipeline:
     """NumPy arrays or memory maps of one length: a field each."""
     from .source.arrays import ArraysSource

@@ -146,6 +146,7 @@ _ANYWHERE = {
 
 #: what to say to arguments without a name
 _POSITIONAL = {
+    "arrays": "arrays get names, which are those of the fields: arrays(x=..., y=...)",
     "shuffle": (
         "choose one: shuffle() for the whole data set, without a buffer; shuffle(window={value}) to keep reading nearly "
         "sequential; or shuffle(seed={value})"
@@ -264,11 +265,12 @@ def advised(method: Callable[Given, Result]) -> Callable[Given, Result]:
         if each.kind is each.POSITIONAL_OR_KEYWORD and each.default is each.empty
     ]
     any_number = any(each.kind is each.VAR_POSITIONAL for each in parameters)
+    any_name = any(each.kind is each.VAR_KEYWORD for each in parameters)
 
     @functools.wraps(method)
     def call(*args: Given.args, **kwargs: Given.kwargs) -> Result:
         for name, value in kwargs.items():
-            if name not in known:
+            if name not in known and not any_name:
                 raise _unknown_argument(verb, name, value, known)
         if len(args) > most and not any_number:
             raise _too_many(verb, args[most:], known)
