@@ -182,13 +182,16 @@ def test_a_script_that_would_train_where_it_is_imported_is_named(stoker: Any, tm
     assert 'put its training code under if __name__ == "__main__":' in result.stderr
 
 
-def test_a_script_that_trains_while_it_is_imported_does_so_once_and_the_command_says_so(start: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["", "processes=1"])
+def test_a_script_that_trains_while_it_is_imported_does_so_once_and_the_command_says_so(
+    start: Any, tmp_path: Path, how: str
+) -> None:
     script = tmp_path / "trains.py"
     script.write_text(
         "import stoker\ndef same(x):\n    return x\npipeline = stoker.arrays(x=[1, 2, 3]).map(x=same).batch(1)\n"
-        "with pipeline.loader(processes=1) as batches:\n    print('trained on', len(list(batches)), flush=True)\n"
+        f"with pipeline.loader({how}) as batches:\n    print('trained on', len(list(batches)), flush=True)\n"
     )
-    command = start("run", f"{script}:pipeline", "--epochs", "1")
+    command = start("run", f"{script}:pipeline", "--processes", "1")
     out, err = command.communicate(timeout=60)
     assert command.returncode == 0 and out.startswith("trained on 3\n") and out.count("trained") == 1
     assert f"{script} makes a loader while it is imported for its pipeline, and is waited for; put its training" in err

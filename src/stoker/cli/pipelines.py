@@ -13,6 +13,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
+from ..engine.training_modules import note_training
 from ..errors import ConfigError, StokerError
 from ..loader.command_import import imported_by_command
 from ..pipeline import Pipeline
@@ -51,8 +52,11 @@ def load_named(name: str, form: str, example: str) -> tuple[ModuleType, str, str
     module_name, _, attribute = name.rpartition(":")
     if not module_name or not attribute:
         raise ConfigError(f"{name}: write {form}, as in my_module:{example} or path/to/file.py:{example}")
-    with imported_by_command(module_name):
-        return asked(f"importing {module_name}", lambda: load_module(module_name)), module_name, attribute
+    with imported_by_command(module_name) as imported:
+        module = asked(f"importing {module_name}", lambda: load_module(module_name))
+    if imported.trains:
+        note_training(module.__name__)
+    return module, module_name, attribute
 
 
 def load_module(name: str) -> ModuleType:

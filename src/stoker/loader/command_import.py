@@ -10,15 +10,22 @@ from ..errors import ConfigError
 
 _log = logging.getLogger("stoker")
 _GUARD = 'put its training code under if __name__ == "__main__":'
-_imported: list[str] = []
+_imported: list[_Import] = []
+
+
+class _Import:
+    """The import of a module by a command, and whether that trains."""
+
+    def __init__(self, module: str) -> None:
+        self.module, self.trains = module, False
 
 
 @contextmanager
-def imported_by_command(module: str) -> Iterator[None]:
+def imported_by_command(module: str) -> Iterator[_Import]:
     """What is run meanwhile is the import of this module."""
-    _imported.append(module)
+    _imported.append(_Import(module))
     try:
-        yield
+        yield _imported[-1]
     finally:
         _imported.pop()
 
@@ -26,10 +33,13 @@ def imported_by_command(module: str) -> Iterator[None]:
 def check_trains(call: str) -> None:
     """Raise where a loader for a training program is made while a command imports its module."""
     if _imported:
-        raise ConfigError(f"{call}: {_imported[-1]} makes this loader while it is imported for its pipeline; {_GUARD}")
+        raise ConfigError(f"{call}: {_imported[-1].module} makes this loader while it is imported for its pipeline; {_GUARD}")
 
 
 def warn_trains() -> None:
     """Say why a command does not begin: the training program of its module runs first."""
-    if _imported:
-        _log.warning("%s makes a loader while it is imported for its pipeline, and is waited for; %s", _imported[-1], _GUARD)
+    if _imported and not _imported[-1].trains:
+        _imported[-1].trains = True
+        _log.warning(
+            "%s makes a loader while it is imported for its pipeline, and is waited for; %s", _imported[-1].module, _GUARD
+        )
