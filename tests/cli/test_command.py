@@ -194,4 +194,6 @@ def test_a_script_that_trains_while_it_is_imported_does_so_once_and_the_command_
     command = start("run", f"{script}:pipeline", "--processes", "1")
     out, err = command.communicate(timeout=60)
     assert command.returncode == 0 and out.startswith("trained on 3\n") and out.count("trained") == 1
-    assert f"{script} makes a loader while it is imported for its pipeline, and is waited for; put its training" in err
+    assert (
+        f"{script} makes a loader while it is imported: the command begins when its training has ended; put its training" in err
+    )

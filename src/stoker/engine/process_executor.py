@@ -85,7 +85,8 @@ class ProcessExecutor(Executor):
         if worker_number() is not None:  # each would start others, which import the same, without end
             raise ConfigError(
                 "a worker process cannot start worker processes; if it was importing your training script, put the training code "
-                "of that under if __name__ == \"__main__\": or into a function; otherwise use loader(executor='threads') here"
+                'there under if __name__ == "__main__": or into a function; if it was in a function of yours, use a loader with '
+                "executor='threads' there"
             )
         self._threads = max(1, workers // processes)
         self.workers = self._threads * processes

@@ -41,5 +41,7 @@ def warn_trains() -> None:
     if _imported and not _imported[-1].trains:
         _imported[-1].trains = True
         _log.warning(
-            "%s makes a loader while it is imported for its pipeline, and is waited for; %s", _imported[-1].module, _GUARD
+            "%s makes a loader while it is imported: the command begins when its training has ended; %s",
+            _imported[-1].module,
+            _GUARD,
         )
