@@ -12,7 +12,10 @@ import pytest
 import stoker
 import stoker.image
 from stoker.errors import ArgumentError, ConfigError
+from tests.loader.runs import run_python
 
+#: packages that need no import of their own
+PACKAGES = ("image", "observe", "ray", "torch")
 PIPELINE = stoker.arrays(image=np.zeros((4, 8, 8, 3), np.uint8), label=np.arange(4))
 
 
@@ -49,6 +52,7 @@ def double(x: Any) -> Any:
         (lambda p: p.decode("image", as_="pil"), "format='pil'"),
         (lambda p: p.torch_dataset(format="torch"), "no argument 'format'; its arguments are batches"),
         (lambda p: p.unbatch(3), "too many arguments; it takes none"),
+        (lambda p: stoker.arrays([1, 2], [3, 4]), r"arrays\(\[1, 2\], \[3, 4\]\): .*arrays\(x=\.\.\., y=\.\.\.\)"),
         (lambda p: p.repeat(1, 2), "too many arguments; it takes count"),
         (lambda p: stoker.tfrecord("x", compression_type="GZIP"), r"tfrecord\(compression_type='GZIP'\): use compression='gzip'"),
         (lambda p: stoker.tfrecord("x", num_parallel_reads=4), "interleave="),
@@ -133,6 +137,7 @@ def test_a_missing_argument_is_asked_for_by_its_meaning(verb: str, told: str) ->
         ("from_tensor_slices", r"stoker\.arrays\(.*stoker\.filelist\("),
         ("DataLoader", r"\.loader\(\).*stoker\.torch\.DataLoader"),
         ("LMDBSerializer", r"stoker\.lmdb\(.*stoker\.write_lmdb\("),
+        ("BatchData", r"\.batch\(size\)"),
     ],
 )
 def test_a_class_of_another_library_is_answered_with_our_source(name: str, told: str) -> None:
@@ -187,4 +192,10 @@ def test_names_of_earlier_versions_are_answered_with_those_of_now() -> None:
 
 
 def test_completion_offers_the_public_names_and_nothing_else() -> None:
-    assert {*dir(stoker)} == {*stoker.__all__, "__version__", "image"}
+    assert {*dir(stoker)} == {*stoker.__all__, "__version__", *PACKAGES}
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_a_package_is_there_without_an_import_of_its_own(name: str) -> None:
+    ended = run_python(f"import stoker, sys; assert stoker.{name} is sys.modules['stoker.{name}'] and 'torch' not in sys.modules")
+    assert (ended.returncode, ended.stderr) == (0, "")

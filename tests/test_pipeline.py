@@ -66,6 +66,18 @@ def test_an_inner_batch_is_explained_as_it_was_written() -> None:
         (lambda p: p.decode("image", format="pil", out="float32"), "8-bit"),
         (lambda p: p.map(label="int"), r"map\(label=...\) needs a function, not 'int'"),
         (lambda p: p.map(label=3), r"map\(label=...\) needs a function, not 3"),
+        (lambda p: p.map(lambda image, label: image), r"called with the sample as a dict: .*'label'; .*map\(field=fn\)"),
+        (
+            lambda p: p.map(lambda sample: sample, rng=True),
+            "as a dict, and a generator because of rng: too many",
+        ),
+        (lambda p: p.map(label=[float, lambda x, rng: x]), r"map\(label=...\): .*the value of 'label': .*'rng'"),
+        (lambda p: p.filter(lambda image, label: True), r"filter\(\): .*called with the sample as a dict: .*'label'"),
+        (lambda p: p.flat_map(lambda: []), r"flat_map\(\): .*called with the sample as a dict: too many"),
+        (
+            lambda p: p.batch(2).map_batch(lambda images, labels: images),
+            "the columns of a batch as a dict: .*'labels'",
+        ),
         (lambda p: p.map(double, label=double), "either one function"),
         (lambda p: p.map(), "either one function"),
         (lambda p: p.batch(0), r"batch\(size=0\)"),
@@ -297,7 +309,7 @@ def test_fields_may_be_called_like_parameters() -> None:
 
 
 def test_a_map_of_fields_is_written_with_the_name_of_its_random_stream() -> None:
-    assert "map(x=builtins.abs, rng='noise')" in repr(stoker.arrays(x=np.arange(4)).map(x=abs, rng="noise"))
+    assert "map(x=builtins.pow, rng='noise')" in repr(stoker.arrays(x=np.arange(4)).map(x=pow, rng="noise"))
 
 
 def test_how_a_pipeline_is_written_says_the_new_names() -> None:

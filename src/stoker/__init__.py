@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from importlib import import_module
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Union
 
@@ -115,6 +116,7 @@ def voc(
     return Pipeline(open_voc(path, images=images, annotations=annotations, labels=labels, objects=objects, seek=seek))
 
 
+@advised
 def arrays(**arrays: Any) -> Pipeline:
     """NumPy arrays or memory maps of one length: a field each."""
     from .source.arrays import ArraysSource
@@ -209,8 +211,17 @@ def mix(pipelines: Sequence[Pipeline], weights: Sequence[float] | None = None, u
     return _mix(pipelines, weights, until)
 
 
+#: packages that a program may use after `import stoker` alone
+_PACKAGES: dict[str, Callable[[], Any]] = {
+    "image": lambda: import_module("stoker.image"),
+    "observe": lambda: import_module("stoker.observe"),
+    "ray": lambda: import_module("stoker.ray"),
+    "torch": lambda: import_module("stoker.torch"),
+}
+
+
 def __dir__() -> list[str]:
-    return sorted({*__all__, "__version__", "image"})
+    return sorted({*__all__, *_PACKAGES, "__version__"})
 
 
 _LATER: Registry[Any] = Registry(
@@ -235,4 +246,6 @@ if not TYPE_CHECKING:  # type checkers know what is there, and what is not
         """What is imported when it is first used, so that `import stoker` stays quick."""
         if name in _LATER:
             return _LATER.get(name, name)
+        if name in _PACKAGES:
+            return _PACKAGES[name]()
         raise unknown_attribute(sys.modules[__name__], name)

@@ -1,7 +1,8 @@
 """Names that other loaders taught, and what they are called here.
 
-A guess from PyTorch, tf.data, WebDataset or Hugging Face is answered with the right name. Adding one is one line in one of the
-tables; `{value}` in an advice is what the user gave. (Image operations have such a table in `image/foreign_operations.py`.)
+A guess from PyTorch, tf.data, WebDataset, tensorpack or Hugging Face is answered with the right name. Adding one is one line in
+one of the tables; `{value}` in an advice is what the user gave. (Image operations have such a table in
+`image/foreign_operations.py`.)
 """
 
 from __future__ import annotations
@@ -145,6 +146,7 @@ _ANYWHERE = {
 
 #: what to say to arguments without a name
 _POSITIONAL = {
+    "arrays": "arrays get names, which are those of the fields: arrays(x=..., y=...)",
     "shuffle": (
         "choose one: shuffle() for the whole data set, without a buffer; shuffle(window={value}) to keep reading nearly "
         "sequential; or shuffle(seed={value})"
@@ -170,9 +172,11 @@ _METHODS = {
     "column_names": "print(pipeline.explain()) shows the fields",
     "compose": "call your function on the pipeline itself: fn(pipeline)",
     "concatenate": "give one source a list of all shards, or use stoker.mix([...])",
+    "ddp_equalize": "omit it: .shard() gives all ranks the same number of batches",
     "element_spec": "print(pipeline.explain()) shows the fields",
     "enumerate": "use sample.index in .map(fn), a number; or batch.sample_keys and, without batch(), sample.key, which are names",
     "extract_keys": "use .select(...)",
+    "get_data": "a pipeline is iterable: for batch in pipeline",
     "ignore_errors": _SKIP,
     "interleave": "omit it: shards are read in parallel, and .shuffle() is over all of them; stoker.tar(..., interleave=n) "
     "for compressed shards",
@@ -188,6 +192,7 @@ _METHODS = {
     "rename_columns": "use .rename(new='old')",
     "rename_keys": "use .rename(new='old')",
     "resampled": "use .repeat()",
+    "reset_state": "omit it: iterate the pipeline, or its .loader()",
     "set_format": "use .loader(format='torch')",
     "slice": "use .take(n) and .skip(n)",
     "snapshot": "use .cache('/a/local/folder')",
@@ -208,10 +213,12 @@ _ATTRIBUTES = {
     "Loader": {"dataset": "to skip batches, as Accelerate's skip_first_batches() does, call loader.skip(n)"},
     "Sample": {"key_": "use sample.key"},
     "module": {
+        "BatchData": "use pipeline.batch(size)",
         "DataLoader": "use pipeline.loader(), or stoker.torch.DataLoader for a torch data set",
         "Dataset": "start from a source, such as stoker.files('photos'), stoker.tar(...) or stoker.arrays(...)",
         "ImageFolder": "use stoker.files(folder)",
         "LMDBSerializer": "use stoker.lmdb(path), and stoker.write_lmdb(path, samples)",
+        "MapData": "use pipeline.map(fn), or pipeline.map(field=fn)",
         "ShardWriter": "use stoker.write_tar('train-{:06d}.tar', samples)",
         "TFRecordDataset": "use stoker.tfrecord(files)",
         "TFRecordWriter": "use stoker.TfrecordWriter(path), or stoker.write_tfrecord(path, samples)",
@@ -258,11 +265,12 @@ def advised(method: Callable[Given, Result]) -> Callable[Given, Result]:
         if each.kind is each.POSITIONAL_OR_KEYWORD and each.default is each.empty
     ]
     any_number = any(each.kind is each.VAR_POSITIONAL for each in parameters)
+    any_name = any(each.kind is each.VAR_KEYWORD for each in parameters)
 
     @functools.wraps(method)
     def call(*args: Given.args, **kwargs: Given.kwargs) -> Result:
         for name, value in kwargs.items():
-            if name not in known:
+            if name not in known and not any_name:
                 raise _unknown_argument(verb, name, value, known)
         if len(args) > most and not any_number:
             raise _too_many(verb, args[most:], known)

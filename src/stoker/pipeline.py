@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import logging
 import os
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
     from .storage.sample_cache import SampleCache
 
 _log = logging.getLogger("stoker")
+#: what functions are called with that are not of single fields
+_SAMPLE = "the sample as a dict"
 
 
 def mix(pipelines: Sequence[Pipeline], weights: Sequence[float] | None = None, until: str = "first") -> Pipeline:
@@ -278,8 +281,8 @@ class Pipeline:
         if (fn is None) == (not fields):
             raise ConfigError("map() takes either one function over samples, or functions by field: map(fn), or map(label=fn)")
         if fn is not None:
-            return self._with(n.Map(_callable("map()", fn), rng, _flag("map", "seeded", seeded)))
-        named = tuple((name, _functions(name, given)) for name, given in fields.items())
+            return self._with(n.Map(_function("map()", fn, _SAMPLE, rng), rng, _flag("map", "seeded", seeded)))
+        named = tuple((name, _functions(name, given, rng)) for name, given in fields.items())
         return self._with(n.MapFields(named, rng, _flag("map", "seeded", seeded)))
 
     @advised
@@ -288,12 +291,12 @@ class Pipeline:
 
         Put it before expensive stages.
         """
-        return self._with(n.Filter(_callable("filter()", fn), _flag("filter", "seeded", seeded)))
+        return self._with(n.Filter(_function("filter()", fn, _SAMPLE), _flag("filter", "seeded", seeded)))
 
     @advised
     def flat_map(self, fn: Function, *, seeded: bool = True) -> Pipeline:
         """Replace every sample by the samples that ``fn(sample)`` returns; `fn` gets the same dict as in `map`."""
-        return self._with(n.FlatMap(_callable("flat_map()", fn), _flag("flat_map", "seeded", seeded)))
+        return self._with(n.FlatMap(_function("flat_map()", fn, _SAMPLE), _flag("flat_map", "seeded", seeded)))
 
     @advised
     def unbatch(self) -> Pipeline:
@@ -363,7 +366,9 @@ class Pipeline:
         an entry ``"__key__"``, a list with a key per row, these are the batch's new keys. Random generators are seeded as in
         `map`, by the place of the batch's first sample.
         """
-        return self._with(n.MapBatch(_callable("map_batch()", fn), _flag("map_batch", "seeded", seeded)))
+        return self._with(
+            n.MapBatch(_function("map_batch()", fn, "the columns of a batch as a dict"), _flag("map_batch", "seeded", seeded))
+        )
 
     @advised
     def blend(
@@ -704,22 +709,33 @@ def _flag(verb: str, name: str, value: Any) -> bool:
     return bool(value)
 
 
-def _callable(verb: str, fn: Any) -> Callable[..., Any]:
+def _function(verb: str, fn: Any, given: str, rng: bool | str = False) -> Callable[..., Any]:
+    """A function that can be called with one argument, which is `given`, and with a generator after it where there is `rng`."""
     if not callable(fn):
         raise ConfigError(f"{verb} needs a function, not {fn!r}")
+    try:
+        signature = inspect.signature(fn)
+    except (TypeError, ValueError):  # of builtins
+        return fn  # type: ignore[no-any-return]
+    try:
+        signature.bind(*(fn, fn) if rng else (fn,))
+    except TypeError as error:
+        also = ", and a generator because of rng" if rng else ""
+        remedy = "; take fields from the dict, as in sample['label'], or use map(field=fn)" if given == _SAMPLE else ""
+        raise ConfigError(f"{verb}: {n.describe_function(fn)} is called with {given}{also}: {error}{remedy}") from error
     return fn  # type: ignore[no-any-return]
 
 
 def _is_function(given: Any) -> bool:
     """Whether it may stand for a function, or several, of one field."""
-    return callable(given) or isinstance(given, (list, tuple))
+    return callable(given) or (isinstance(given, (list, tuple)) and all(map(callable, given)))
 
 
-def _functions(name: str, given: Any) -> tuple[Function, ...]:
+def _functions(name: str, given: Any, rng: bool | str) -> tuple[Function, ...]:
     functions = tuple(given) if isinstance(given, (list, tuple)) else (given,)
     if not functions:
         raise ConfigError(f"map({name}=[]): pass at least one function")
-    return tuple(_callable(f"map({name}=...)", fn) for fn in functions)
+    return tuple(_function(f"map({name}=...)", fn, f"the value of {name!r}", rng) for fn in functions)
 
 
 def _names(verb: str, names: tuple[str, ...]) -> tuple[str, ...]:

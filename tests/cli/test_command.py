@@ -196,22 +196,40 @@ with pipeline.loader({}) as batches:
 """
 
 
-def test_a_script_that_trains_while_it_is_imported_does_so_once_and_the_command_says_so(start: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["", "processes=1"])
+def test_a_script_that_trains_while_it_is_imported_does_so_once_and_the_command_says_so(
+    start: Any, tmp_path: Path, how: str
+) -> None:
     script = tmp_path / "unguarded.py"
-    script.write_text(UNGUARDED.format("processes=1"))
-    command = start("run", f"{script}:pipeline", "--epochs", "1")
+    script.write_text(UNGUARDED.format(how))
+    command = start("run", f"{script}:pipeline", "--processes", "1")
     out, err = command.communicate(timeout=60)
     assert command.returncode == 0 and out.startswith("trained on 2\n") and out.count("trained") == 1
     assert (
-        f"{script} makes a loader while it is imported for its pipeline, and uses it first; to avoid that, put it under if" in err
+        f"{script} makes a loader while it is imported, so the command begins after that; put its training code under if" in err
     )
 
 
-def test_a_script_does_not_train_in_workers_that_import_it(tmp_path: Path) -> None:
-    """With worker processes it would never end: they would import it again, and so on."""
-    (tmp_path / "unguarded.py").write_text(UNGUARDED.format("threads=1"))
-    code = "import unguarded\nwith unguarded.pipeline.loader(processes=1) as batches: list(batches)"
+@pytest.mark.parametrize("how", ["threads=1", "processes=1"])
+def test_a_script_without_a_main_guard_that_another_imports_trains_once(tmp_path: Path, how: str) -> None:
+    (tmp_path / "unguarded.py").write_text(UNGUARDED.format(how))
+    code = "import unguarded\nwith unguarded.pipeline.loader(processes=1) as batches: print(len(list(batches)))"
     ended = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120)
-    assert ended.returncode == 1 and ended.stdout == "trained on 2\n"
-    assert f"{tmp_path / 'unguarded.py'} makes a loader while a worker imports it for its functions" in ended.stderr
-    assert 'put it under if __name__ == "__main__":' in ended.stderr
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "trained on 2\n2\n", "")
+
+
+def test_a_module_that_starts_workers_only_where_workers_import_it_is_named(tmp_path: Path) -> None:
+    """Its functions are imported there, because it made no loader here."""
+    lines = UNGUARDED.format("processes=1").splitlines(keepends=True)
+    (tmp_path / "sly.py").write_text(
+        "".join([*lines[:-2], "if os.environ.get('MAIN') != str(os.getpid()):\n"]) + "".join("    " + line for line in lines[-2:])
+    )
+    code = (
+        "import os; os.environ['MAIN'] = str(os.getpid()); import sly\n"
+        "with sly.pipeline.loader(processes=1) as batches: list(batches)"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert (
+        f"loader(processes=1): {tmp_path / 'sly.py'} starts worker processes while a worker imports it; put its" in ended.stderr
+    )

@@ -11,7 +11,7 @@ import pytest
 import stoker
 from stoker.errors import ConfigError
 from stoker.observe import Stats, speed
-from stoker.observe.measured_speed import joined
+from stoker.observe.measured_speed import Speed, joined
 
 PIPELINE = stoker.arrays(x=np.arange(40)).batch(8)
 
@@ -58,3 +58,8 @@ def test_tests_of_the_same_thing_add_up() -> None:
     assert both.stats is not None and one.stats is not None and two.stats is not None
     assert both.stats.elapsed_s == pytest.approx(one.stats.elapsed_s + two.stats.elapsed_s)
     assert [worker.number for worker in both.stats.by_worker] == [0] and both.stats.workers == 1
+
+
+def test_a_speed_is_shown_in_a_line() -> None:
+    shown = Speed((100.0,), 0.5, 2, 20, 0.2, 0.1, 0.1, Stats())
+    assert repr(shown) == "Speed(100 samples/s; first batch after 0.50 s; 20 samples in 2 batches and 0.2 s)"

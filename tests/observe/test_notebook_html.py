@@ -24,6 +24,12 @@ def test_a_pipeline_with_a_mistake_says_which() -> None:
     assert html.startswith("<pre") and "ConfigError" in html and "&lt;y&gt;" in html and "<y>" not in html
 
 
+def test_an_explanation_is_shown_with_its_lines() -> None:
+    pretty = pytest.importorskip("IPython.lib.pretty").pretty
+    told = numbers().batch(2).explain()
+    assert pretty(told) == told and told.count("\n") > 5
+
+
 def test_a_loader_shows_where_it_is_and_what_it_measured() -> None:
     with numbers().map(x=abs).batch(2).loader(threads=2, memory="1GB") as batches:
         before = batches._repr_html_()

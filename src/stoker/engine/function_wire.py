@@ -20,6 +20,7 @@ import numpy as np
 
 from ..errors import ConfigError, message_of
 from ..portable_arrays import ArrayInFile, ArrayInMemory, portable
+from .main_guard import trains
 
 #: bytes, and the memory that is sent next to them
 Packed = tuple[bytes, list[memoryview]]
@@ -93,7 +94,7 @@ def _function_pickler() -> Any:
     class FunctionPickler(_value_pickler()):  # type: ignore[misc]
         def reducer_override(self, value: Any) -> Any:
             name = getattr(value, "__module__", None) if callable(value) else None
-            if isinstance(name, str) and name in sys.modules and (_half_made(name) or not _importable(name.partition(".")[0])):
+            if isinstance(name, str) and name in sys.modules and (trains(name) or not _importable(name.partition(".")[0])):
                 cloudpickle.register_pickle_by_value(sys.modules[name])
                 _by_value.add(name.encode())
             return super().reducer_override(value)
@@ -168,13 +169,6 @@ def _tensor_of(array: Any) -> Any:
     import torch
 
     return torch.from_numpy(array)
-
-
-def _half_made(name: str) -> bool:
-    """Whether a module, or a package it is in, is still being imported, and so runs the very program that sends this."""
-    parts = name.split(".")
-    modules = (sys.modules.get(".".join(parts[:end])) for end in range(1, len(parts) + 1))
-    return any(getattr(getattr(module, "__spec__", None), "_initializing", False) for module in modules)
 
 
 @lru_cache

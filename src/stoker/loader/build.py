@@ -18,7 +18,7 @@ from ..engine.auto_executor import AutoExecutor
 from ..engine.auto_policy import AutoPolicy
 from ..engine.executor import Executor, Outcome
 from ..engine.executor_names import EXECUTORS
-from ..engine.main_guard import check_guarded
+from ..engine.main_guard import check_processes, in_worker, note_loader
 from ..engine.preflight import preflight
 from ..engine.schedule import Window
 from ..errors import ConfigError
@@ -195,8 +195,7 @@ def make_executor(
     `memory` limits what is in flight; `pinned`: batches are in memory that a device reads from. `ray_address` is the cluster of
     "ray".
     """
-
-    check_guarded("loader()")
+    note_loader("loader()")
 
     def start(processes: int, threads: int, kind: str = "processes") -> Executor:
         _log.debug("%s", preflight(processes, threads, memory=memory, batch_bytes=batch_bytes(plan), pinned=pinned))
@@ -209,7 +208,7 @@ def make_executor(
         raise ConfigError(
             f"{call}, ray_address={ray_address!r}): only executor='ray' uses a cluster; omit ray_address, or use executor='ray'"
         )
-    if name == "auto" and (processes, threads) == (None, None):
+    if name == "auto" and (processes, threads) == (None, None) and not in_worker():
         return AutoExecutor(default_threads(plan).threads, Scratch, start_processes=start)
     if name == "auto":
         name = "threads" if processes is None else "processes"  # who says how many has chosen
@@ -227,6 +226,7 @@ def make_executor(
         return kind(threads or usual, Scratch)
     # Functions hold the interpreter's lock, so each core needs a process; without any, one process feeds with all its threads.
     processes = processes or (usual if threads is None and plan.functions else 1)
+    check_processes(f"loader(processes={processes})")
     return start(processes, threads or max(1, usual // processes), name)
 
 
@@ -246,7 +246,7 @@ def make_remote(
 ) -> Executor:
     """Threads of this process, and workers that connect to `at`; or the pools there, which may serve others too."""
     asked, what = (f"loader(pool={at!r}", "a pool") if pool else (f"loader(workers_at={at!r}", "remote workers")
-    check_guarded(f"{asked})", elsewhere=True)
+    note_loader(f"{asked})", elsewhere=True)
     if processes is not None or name not in ("auto", "threads"):
         raise ConfigError(f"{asked}): {what} can be combined with threads only; omit processes, and executor={name!r}")
     remote_work = needed("stoker.loader.remote_work", "remote-workers", f"{asked})")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from typing import Any
 
 from ..errors import ConfigError
 from ..plan.columns import why_two_calls
@@ -16,6 +17,15 @@ from ..source.chunk import FieldSpec
 from ..source.source import Requests, Source
 
 
+class Explanation(str):
+    """What a plan will do, as text; IPython shows its lines, and not one string with escapes."""
+
+    __slots__ = ()
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(str(self))
+
+
 def explain_plan(
     plan: Plan,
     threads: int,
@@ -24,7 +34,7 @@ def explain_plan(
     asked: Requests | None = None,
     decoding: str = "",
     floats: str = "",
-) -> str:
+) -> Explanation:
     """Source, order, stages, batch and the memory it takes, ranks; the default number of threads, with its reason, and when
     work moves elsewhere; what is asked of servers for each sample; where images are decoded, and their floats made.
     """
@@ -51,7 +61,7 @@ def explain_plan(
     again = f"; input and output are retried up to {counted(plan.retries, 'time')}" if plan.retries else ""
     lines.append(f"errors   {'raise' if plan.policy is None else describe_policy(plan)}{again}")
     lines.append(f"resume   {'replays the epoch up to the cursor' if plan.replays else 'at once'}")
-    return "\n".join(lines)
+    return Explanation("\n".join(lines))
 
 
 def _asking(plan: Plan, asked: Requests) -> str:

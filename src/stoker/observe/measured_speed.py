@@ -55,6 +55,9 @@ class Speed:
         figures = {name: getattr(self, name) for name in ("median", "mean", "deviation", "wait_share")}
         return {**asdict(self), **figures}
 
+    def __repr__(self) -> str:
+        return f"Speed({self})"
+
     def __str__(self) -> str:
         rounds = f"median of {len(self.rates)} rounds, {min(self.rates):,.0f} to {max(self.rates):,.0f}"
         spread = f" ({rounds})" if len(self.rates) > 1 else ""

@@ -22,7 +22,7 @@ from ..engine.executor import Executor
 from ..engine.home_first import HomeFirst
 from ..engine.inline import InlineExecutor
 from ..engine.machine import Machine
-from ..engine.main_guard import check_guarded
+from ..engine.main_guard import check_processes, note_loader
 from ..engine.preflight import preflight
 from ..engine.process_executor import ProcessExecutor
 from ..engine.sent_values import signature
@@ -328,10 +328,12 @@ class DataLoader(torch_data.DataLoader):  # type: ignore[misc]
         return usual if usual == "threads" or self._iterable or self.worker_init_fn is not None else "auto"
 
     def _make_executor(self, kind: str) -> Executor:
-        check_guarded("DataLoader()")
+        note_loader("DataLoader()")
         if kind == "inline":
             return InlineExecutor(1, Scratch)
         workers = 1 if self._iterable else self.num_workers
+        if kind != "threads":
+            check_processes(f"DataLoader(num_workers={workers})")
         if kind == "auto":
             return AutoExecutor(workers, Scratch, start_processes=partial(_processes, self._memory_bytes))
         return (ThreadExecutor if kind == "threads" else ProcessExecutor)(workers, Scratch, workers)
