@@ -12,13 +12,8 @@ from stoker.loader import front
 
 from ..loader.runs import PIPELINES, SINGLES, image_pipelines, sha_of_run
 
-THREADS: list[dict[str, Any]] = [
-    {"threads": 1},
-    {"threads": 2},
-    {"threads": 8},
-    {"threads": 3, "ahead": 1},
-    {"threads": 2, "memory": 1},
-]
+#: two threads: see the contract of executors
+THREADS: list[dict[str, Any]] = [{"threads": 1}, {"threads": 8}, {"threads": 3, "ahead": 1}, {"threads": 2, "memory": 1}]
 KINDS = [*PIPELINES, *SINGLES]
 
 
@@ -32,7 +27,7 @@ def inline() -> dict[str, str]:
     return {kind: sha_of_run(pipeline_of(kind), executor="inline") for kind in KINDS}
 
 
-@pytest.mark.parametrize("how", THREADS[:3], ids=str)
+@pytest.mark.parametrize("how", THREADS[:2], ids=str)
 @pytest.mark.parametrize("kind", KINDS)
 def test_any_number_of_threads_gives_the_same_batches(kind: str, how: dict[str, Any], inline: dict[str, str]) -> None:
     assert sha_of_run(pipeline_of(kind), **how) == inline[kind]
@@ -47,7 +42,7 @@ def test_any_size_of_task_gives_the_same_batches(
     assert sha_of_run(pipeline_of(kind), threads=3) == inline[kind]
 
 
-@pytest.mark.parametrize("how", THREADS[3:], ids=str)
+@pytest.mark.parametrize("how", THREADS[2:], ids=str)
 @pytest.mark.parametrize("kind", ["shuffled", "map_batch", "pad", "filter", "two segments", "stream", "single"])
 def test_little_memory_and_little_looking_ahead_give_the_same_batches(
     kind: str, how: dict[str, Any], inline: dict[str, str]

@@ -84,9 +84,9 @@ def interrupted(ended: Ended) -> None:
 @pytest.mark.parametrize("busy", ["python", "sleeping"])
 def test_ctrl_c_is_one_interrupt_and_no_word_of_any_worker(busy: str, lab_data: Path, tmp_path: Path, often: Often) -> None:
     chance, seconds = random.Random(busy), []
-    for number in range(often(5, 50)):
+    for number in range(often(3, 50)):
         with Scenario(tmp_path / str(number), training(busy, workers=1 + number % 2), data=lab_data) as scenario:
-            scenario.hear("made" if number % 5 == 4 else "begun")
+            scenario.hear("made" if number % 3 == 2 else "begun")
             time.sleep(chance.random() * 0.3)
             scenario.signal(signal.SIGINT)
             ended = scenario.end()

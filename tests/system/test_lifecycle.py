@@ -70,7 +70,7 @@ def interrupt(
 @pytest.mark.parametrize("kind", ["threads", "filter", "inline", "stream", "pipeline", "ready"])
 def test_ctrl_c_ends_the_program_with_one_clean_interrupt(kind: str, tmp_path: Path) -> None:
     chance = random.Random(kind)
-    for number in range(3 if kind != "threads" else 5):
+    for number in range(2 if kind != "threads" else 3):
         code, errors = interrupt(tmp_path / str(number), LOOP, kind, after_s=chance.random() * 0.2)
         assert code == -signal.SIGINT, errors
         assert errors.count("Traceback") == 1 + errors.count("Exception ignored in"), errors

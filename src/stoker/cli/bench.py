@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 from ..engine.resources import usable_cores
 from ..errors import ConfigError
-from ..observe.ceiling import Ceiling, ceiling_of
 from ..sizes import counted, show_bytes
 from .bench_samples import BenchSamples, Copies, batches_of, choose_samples
 from .contenders import (
@@ -139,6 +139,22 @@ def _choose_strategies(names: str) -> list[str]:
     return chosen
 
 
+@dataclass(frozen=True, slots=True)
+class Ceiling:
+    """What all cores together could do, if each did as much as one does alone."""
+
+    cores: int
+    cpu_s: float  # of one core, for a sample
+
+    @property
+    def samples_per_s(self) -> float:
+        return self.cores / self.cpu_s if self.cpu_s > 0 else 0.0
+
+    def share(self, rate: float) -> float:
+        """How much of it so many samples per second are."""
+        return rate / self.samples_per_s if self.samples_per_s else 0.0
+
+
 class _Bench:
     """What is measured, and what came of it."""
 
@@ -208,7 +224,8 @@ class _Bench:
 
     @property
     def _ceiling(self) -> Ceiling:
-        return ceiling_of(self._serial.speed, usable_cores())
+        serial = self._serial.speed  # measured without workers, so the process's time on cores is all there was to do
+        return Ceiling(usable_cores(), serial.cpu_s / max(1, serial.samples))
 
     def facts(self) -> dict[str, Any]:
         """As plain data."""
@@ -225,7 +242,7 @@ class _Bench:
             "rounds": ROUNDS,
             "serial": self._serial.result(),
             "parallel": parallel.result(),
-            "ceiling": {**ceiling.as_dict(), "reached": ceiling.share(parallel.rate)},
+            "ceiling": {**asdict(ceiling), "samples_per_s": ceiling.samples_per_s, "reached": ceiling.share(parallel.rate)},
             "strategies": {
                 each.name: {**each.result(), **ratio_facts("ratio", each, parallel)} for each in self._strategies
             },

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from ..batch.batch import Batch
 from ..errors import ConfigError
 from ..registry import needed
+from .tf_dataset import ClosableLoader
 
 #: states that are kept: backends take this many batches before they train on them, at most
 _MOST_STATES = 64
@@ -21,23 +22,15 @@ _LOOKS, _LOOKED_AT = ("_symbolic_build", "get_tf_dataset"), 2
 _USES, _RESET = ("fit", "evaluate", "predict"), "reset"
 
 
-class EpochLoader(Protocol):
+class EpochLoader(ClosableLoader, Protocol):
     """What is asked of a loader."""
 
     @property
     def epoch(self) -> int:
         """The epoch that is iterated, or comes next."""
 
-    @property
-    def remaining(self) -> int | None:
-        """Batches of this epoch that are still to come; None: not known."""
-
-    def __iter__(self) -> Iterator[Any]: ...
     def __len__(self) -> int: ...
-    def state_dict(self, *, before: bool | None = None) -> dict[str, Any]: ...
-    def load_state_dict(self, state: Any) -> None: ...
     def set_epoch(self, epoch: int) -> None: ...
-    def close(self) -> None: ...
 
 
 #: a field, or several by name, or nothing

@@ -94,7 +94,7 @@ class AutoExecutor(Executor):
         asked, coming = self._asked, self._coming
         if asked is None:
             return True
-        if not self._left():
+        if not self.tidy():
             return False
         executor: Executor = self._threads
         if coming is None:
@@ -136,16 +136,12 @@ class AutoExecutor(Executor):
     def _works(self) -> list[TaskWork[Any, Any]]:
         return [channel.work for channel in self._live()]
 
-    def _left(self) -> bool:
-        """Whether nobody works any more who was told to stop; closes processes that have done so."""
+    def tidy(self) -> bool:
+        """Close processes that were told to stop and have done their last task; whether there are none of these any more."""
         if self._leaving is not None and not any(channel.elsewhere for channel in self._channels):
             self._leaving.close()
             self._leaving = None
         return self._leaving is None
-
-    def tidy(self) -> None:
-        """Close what has done its last task."""
-        self._left()
 
     def stacks(self, describe: Callable[[Any], str]) -> str:
         return "\n".join(executor.stacks(describe) for executor in self._at_work())

@@ -197,7 +197,7 @@ class Cache:
                     self._files.unpin(file)
                 self._count(hits=1)
                 return True
-            if entry.name in self._shunned or self._is_resting() or not self._is_small_enough(entry):
+            if entry.name in self._shunned or time.monotonic() < self._resting_until_s or not self._is_small_enough(entry):
                 break
             if self._fed_elsewhere and not in_order and entry.length > _WORTH_WAITING_BYTES:
                 break
@@ -305,12 +305,10 @@ class Cache:
         while foreseen.ahead < len(foreseen):
             entry = foreseen[foreseen.ahead]
             foreseen.ahead += 1
-            if entry.name not in self._flights and entry.name not in self._failed and not self._is_here(entry):
+            known = entry.name in self._flights or entry.name in self._failed
+            if not known and not self._folder.entry_path(entry.name).exists():
                 return entry
         return None
-
-    def _is_here(self, entry: CacheEntry) -> bool:
-        return self._folder.entry_path(entry.name).exists()
 
     def _fetch_quietly(self, entry: CacheEntry, flight: Flight) -> None:
         """Fetch in a thread of its own. An error is left for who needs the entry: its cause may be gone by then."""
@@ -453,9 +451,6 @@ class Cache:
             self._resting_until_s = time.monotonic() + _REST_S
         kind = errno.errorcode.get(error.errno or 0, "?")
         self.warn_once(kind, "%s: the cache cannot be used now (%s); reading past it", self.folder, error.strerror or error)
-
-    def _is_resting(self) -> bool:
-        return time.monotonic() < self._resting_until_s
 
     def _give_up_urgent(self) -> None:
         for entry in self._urgent:

@@ -128,7 +128,7 @@ class ObjectRemote(Remote):
             return body
         by_obstore = self._get_by_obstore(opened, start, stop, stat)
         # So it is the URL. An older one may have outlived the credentials it was signed with.
-        if signed.is_new():
+        if signed.age_s < _SIGNED_S / 10:
             self._leave_to_obstore(opened)
         self._signed = None
         return by_obstore
@@ -150,7 +150,7 @@ class ObjectRemote(Remote):
         if not opened.signs() or time.monotonic() < self._unsigned_until:
             return None
         signed = self._signed
-        if signed is None or signed.is_old():
+        if signed is None or signed.age_s > _SIGNED_S / 2:
             try:
                 url = _answer_of(lambda: opened.api.sign(opened.store, "GET", self._key, timedelta(seconds=_SIGNED_S)))
                 place = HttpRemote(url, self._once)
@@ -191,11 +191,9 @@ class _Signed(NamedTuple):
     place: HttpRemote
     since: float
 
-    def is_old(self) -> bool:
-        return time.monotonic() - self.since > _SIGNED_S / 2
-
-    def is_new(self) -> bool:
-        return time.monotonic() - self.since < _SIGNED_S / 10
+    @property
+    def age_s(self) -> float:
+        return time.monotonic() - self.since
 
 
 class _ObjectBody(Body):

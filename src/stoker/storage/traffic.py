@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import add
 from typing import NamedTuple
 
 
@@ -14,9 +15,4 @@ class Traffic(NamedTuple):
     receive_s: float = 0.0
 
     def and_also(self, other: Traffic) -> Traffic:
-        return Traffic(
-            self.requests + other.requests,
-            self.nbytes + other.nbytes,
-            self.answer_s + other.answer_s,
-            self.receive_s + other.receive_s,
-        )
+        return Traffic(*map(add, self, other))
