@@ -18,8 +18,6 @@ from typing import TYPE_CHECKING, Any, Union
 from . import errors
 from .errors import StokerError
 from .foreign_names import advised, unknown_attribute
-from .pipeline import Pipeline
-from .pipeline import mix as _mix
 from .registry import Registry
 from .storage.names import AnyPath as Path
 
@@ -27,6 +25,7 @@ if TYPE_CHECKING:
     from .batch.batch import Batch, Sample
     from .loader.loader import Loader
     from .pack import TarWriter, TfrecordWriter, write_lmdb, write_tar, write_tfrecord
+    from .pipeline import Pipeline
     from .source.shards.feature import Feature
     from .storage.cache import Cache
     from .storage.retry import Patience
@@ -66,10 +65,10 @@ def files(root: Path | Paths, pattern: str = "**/*", labels: Labels = "folder", 
             raise errors.ConfigError(
                 f"files([...], pattern={pattern!r}): a pattern chooses files of a folder; omit it for a list"
             )
-        return Pipeline(open_listed(root, labels, seek))
+        return _pipeline(open_listed(root, labels, seek))
     from .source.files.labelled_files import FilesSource
 
-    return Pipeline(FilesSource(root, pattern, labels, seek))
+    return _pipeline(FilesSource(root, pattern, labels, seek))
 
 
 @advised
@@ -77,7 +76,7 @@ def filelist(path: Path, root: Path | None = None, labels: Labels = "folder", *,
     """Images listed in a text file, one path per line: fields `image` (bytes) and `label` (from the parent folder)."""
     from .source.files.filelist import FilelistSource
 
-    return Pipeline(FilelistSource(path, root, labels, seek))
+    return _pipeline(FilelistSource(path, root, labels, seek))
 
 
 def table(columns: Any, /, *, root: Path | None = None, seek: bool = True, **files: str) -> Pipeline:
@@ -89,7 +88,7 @@ def table(columns: Any, /, *, root: Path | None = None, seek: bool = True, **fil
     """
     from .source.files.table import TableSource
 
-    return Pipeline(TableSource(columns, files, root, seek))
+    return _pipeline(TableSource(columns, files, root, seek))
 
 
 @advised
@@ -112,14 +111,14 @@ def voc(
     """
     from .source.files.voc import open_voc
 
-    return Pipeline(open_voc(path, images=images, annotations=annotations, labels=labels, objects=objects, seek=seek))
+    return _pipeline(open_voc(path, images=images, annotations=annotations, labels=labels, objects=objects, seek=seek))
 
 
 def arrays(**arrays: Any) -> Pipeline:
     """NumPy arrays or memory maps of one length: a field each."""
     from .source.arrays import ArraysSource
 
-    return Pipeline(ArraysSource(arrays))
+    return _pipeline(ArraysSource(arrays))
 
 
 @advised
@@ -127,7 +126,7 @@ def stream(factory: Callable[[], Iterable[Mapping[str, Any]]]) -> Pipeline:
     """Samples from ``factory()``, an iterable of mappings, called once per epoch; they are numbered in the order they come."""
     from .source.streams.stream import StreamSource
 
-    return Pipeline(StreamSource(factory))
+    return _pipeline(StreamSource(factory))
 
 
 @advised
@@ -157,7 +156,7 @@ def tar(
     from .engine.each import Crew
     from .source.opening import open_tar
 
-    return Pipeline(
+    return _pipeline(
         open_tar(
             shards,
             index=index,
@@ -196,7 +195,7 @@ def tfrecord(
     from .engine.each import Crew
     from .source.opening import open_tfrecord
 
-    return Pipeline(
+    return _pipeline(
         open_tfrecord(
             shards,
             features=features,
@@ -219,7 +218,7 @@ def lmdb(path: Path, fields: Sequence[str] | None = None) -> Pipeline:
     """
     from .source.shards.lmdb_source import LmdbSource
 
-    return Pipeline(LmdbSource(path, fields))
+    return _pipeline(LmdbSource(path, fields))
 
 
 @advised
@@ -230,7 +229,15 @@ def mix(pipelines: Sequence[Pipeline], weights: Sequence[float] | None = None, u
     epoch ends when one of them has no sample left, or with ``until="all"`` when all samples have been seen; shorter ones start
     again.
     """
-    return _mix(pipelines, weights, until)
+    from .pipeline import mix
+
+    return mix(pipelines, weights, until)
+
+
+def _pipeline(source: Any) -> Pipeline:
+    from .pipeline import Pipeline
+
+    return Pipeline(source)
 
 
 def __dir__() -> list[str]:
@@ -242,6 +249,8 @@ _LATER: Registry[Any] = Registry(
     {
         "Batch": ("stoker.batch.batch", "Batch", ""),
         "Sample": ("stoker.batch.batch", "Sample", ""),
+        "Pipeline": ("stoker.pipeline", "Pipeline", ""),
+        "image": ("stoker.image", "", ""),
         "Loader": ("stoker.loader.loader", "Loader", ""),
         "Cache": ("stoker.storage.cache", "Cache", ""),
         "Feature": ("stoker.source.shards.feature", "Feature", ""),

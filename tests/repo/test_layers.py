@@ -44,7 +44,9 @@ MAY_IMPORT = {
         "errors", "faults", "registry", "sizes", "storage", "image", "source", "plan", "engine", "batch", "stage", "observe",
         "device", "loader", "pipeline",
     },
-    "__init__": {"errors", "registry", "foreign_names", "batch", "engine", "loader", "pipeline", "source", "storage", "pack"},
+    "__init__": {
+        "errors", "registry", "foreign_names", "batch", "engine", "image", "loader", "pipeline", "source", "storage", "pack",
+    },
     "__main__": {"cli"},
     "cli": {
         "errors", "sizes", "kernel", "storage", "image", "source", "plan", "stage", "batch", "engine", "observe", "loader",
