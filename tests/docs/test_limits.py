@@ -125,8 +125,8 @@ ROWS = {
     "worker processes that one sample may end": f"{executor.POISON // executor.CRASHED}; or "
     f"{executor.POISON // executor.KILLED} that were killed",
     "remote workers": f"{remote_executor._MOST_WORKERS:,}; each owes results of at most {parcel_ledger.OWED_BYTES // 10**6} MB",
-    "processes of `stoker worker`": f"{supervisor._MOST_IDLE}; before the third it waits {supervisor._PAUSE_S:g} s, then longer each "
-    f"time, at most {supervisor._LONGEST_S:g} s",
+    "processes of `stoker worker`": f"{supervisor._MOST_IDLE}; before the third it waits {supervisor._PAUSE_S:g} s, then longer "
+    f"each time, at most {supervisor._LONGEST_S:g} s",
     "silence of a remote worker": f"{remote_executor.BeatTimes().silent_s:g} s",
     "trainers of a pool": f"{pool_service._MOST_TRAINERS}; rows that are kept for others "
     f"{inspect.signature(serve).parameters['memory'].default.replace('GB', ' GB')}",

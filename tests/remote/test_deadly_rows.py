@@ -17,7 +17,10 @@ from stoker import Pipeline
 from stoker.errors import ClosedError, WorkerError
 from stoker.loader import Loader
 from stoker.loader.remote_work import handshake_of, stoker_version
-from stoker.remote.frames import PROTOCOL, Hello, packed
+from stoker.remote.carrier import Carrier
+from stoker.remote.frames import PROTOCOL, Hello, RowsTask, packed
+from stoker.remote.home_process import HomeProcess
+from stoker.storage.scratch import Scratch
 
 from ..loader.runs import hash_of
 from ..support import process_ended, process_id
@@ -168,3 +171,35 @@ def test_closing_ends_that_process_whatever_it_does(monkeypatch: pytest.MonkeyPa
         process = process_id(home._executor.processes[0])
     until(lambda: process_ended(process), "it to end")
     taker.join(DEADLINE_S)
+
+
+class Endless(Carrier):
+    """Rows that never come."""
+
+    kind = "endless"
+
+    def asked(self, content: Any) -> None: ...
+
+    def nbytes(self, content: Any) -> int:
+        return 0
+
+    def make(self, task: RowsTask, scratch: Any) -> Any:
+        threading.Event().wait()
+
+    def received(self, content: Any, result: Any, buffers: Any) -> Any: ...
+
+
+@pytest.mark.parametrize("how", ["closed", "unwanted", "the program ends"])
+def test_nobody_waits_for_that_process_any_longer_than_it_is_wanted(how: str) -> None:
+    home, wanted = HomeProcess(Scratch), threading.Event()
+    made: list[Any] = []
+    task = RowsTask(0, b"", b"")
+    thread = threading.Thread(target=lambda: made.append(home.make(Endless(), [task], lambda: not wanted.is_set())))
+    thread.start()
+    until(lambda: home._executor is not None and home._executor.ready, "the process")
+    executor = home._executor
+    assert executor is not None
+    {"closed": home.close, "unwanted": wanted.set, "the program ends": executor.close}[how]()
+    thread.join(DEADLINE_S)
+    assert made == [None] and executor.stopped
+    home.close()
