@@ -112,8 +112,14 @@ def test_a_sample_that_ends_its_workers_is_skipped_where_that_is_allowed(monkeyp
         assert loader.stats().lost > 0 and "ran again because a worker was lost" in loader.why()
 
 
-def test_rows_of_any_shape_come_home_from_that_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    pipeline = stoker.arrays(x=np.arange(8)).map(grown).batch(8)
+def even(sample: dict[str, Any]) -> bool:
+    return bool(sample["x"] % 2 == 0)
+
+
+@pytest.mark.parametrize("filtered", [False, True], ids=["batches", "segments"])
+def test_rows_of_any_shape_come_home_from_that_process(filtered: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = stoker.arrays(x=np.arange(8)).map(grown)
+    pipeline = (source.filter(even) if filtered else source).batch(4)
     with lonely(pipeline, monkeypatch) as loader, pipeline.loader(executor="inline") as oracle:
         assert [hash_of(batch) for batch in loader] == [hash_of(batch) for batch in oracle]
         assert loader._machinery.executor._exchange.home_process._executor is not None
