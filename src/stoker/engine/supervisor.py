@@ -83,7 +83,10 @@ class Supervisor:
                 self._child = process.pid
                 if self._leaving:
                     self._ask()
-                os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # its number stays its own
+                if hasattr(os, "waitid"):  # macOS has it from Python 3.13
+                    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # its number stays its own
+                else:
+                    process.wait()
             finally:
                 self._child = 0
                 kill_group(process.pid)  # what functions started in it
