@@ -48,8 +48,6 @@ class Supervisor:
             while True:
                 number, status, report = self._run_one(successor)
                 leaving = self._leaving  # a handler sets it, at any time
-                if leaving and status in (-signal.SIGTERM, 128 + signal.SIGTERM):
-                    raise KeyboardInterrupt  # it had begun nothing that it could finish
                 if leaving or ENDED in report:
                     return status if status >= 0 else 128 - status
                 idle, successor = 0 if WORKED in report else idle + 1, True
