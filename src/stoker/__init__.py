@@ -12,15 +12,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from importlib import import_module
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Union
 
 from . import errors
 from .errors import StokerError
 from .foreign_names import advised, unknown_attribute
-from .pipeline import Pipeline
-from .pipeline import mix as _mix
 from .registry import Registry
 from .storage.names import AnyPath as Path
 
@@ -28,6 +25,7 @@ if TYPE_CHECKING:
     from .batch.batch import Batch, Sample
     from .loader.loader import Loader
     from .pack import TarWriter, TfrecordWriter, write_lmdb, write_tar, write_tfrecord
+    from .pipeline import Pipeline
     from .source.shards.feature import Feature
     from .storage.cache import Cache
     from .storage.retry import Patience
@@ -67,10 +65,10 @@ def files(root: Path | Paths, pattern: str = "**/*", labels: Labels = "folder", 
             raise errors.ConfigError(
                 f"files([...], pattern={pattern!r}): a pattern chooses files of a folder; omit it for a list"
             )
-        return Pipeline(open_listed(root, labels, seek))
+        return _pipeline(open_listed(root, labels, seek))
     from .source.files.labelled_files import FilesSource
 
-    return Pipeline(FilesSource(root, pattern, labels, seek))
+    return _pipeline(FilesSource(root, pattern, labels, seek))
 
 
 @advised
@@ -78,7 +76,7 @@ def filelist(path: Path, root: Path | None = None, labels: Labels = "folder", *,
     """Images listed in a text file, one path per line: fields `image` (bytes) and `label` (from the parent folder)."""
     from .source.files.filelist import FilelistSource
 
-    return Pipeline(FilelistSource(path, root, labels, seek))
+    return _pipeline(FilelistSource(path, root, labels, seek))
 
 
 def table(columns: Any, /, *, root: Path | None = None, seek: bool = True, **files: str) -> Pipeline:
@@ -90,7 +88,7 @@ def table(columns: Any, /, *, root: Path | None = None, seek: bool = True, **fil
     """
     from .source.files.table import TableSource
 
-    return Pipeline(TableSource(columns, files, root, seek))
+    return _pipeline(TableSource(columns, files, root, seek))
 
 
 @advised
@@ -113,7 +111,7 @@ def voc(
     """
     from .source.files.voc import open_voc
 
-    return Pipeline(open_voc(path, images=images, annotations=annotations, labels=labels, objects=objects, seek=seek))
+    return _pipeline(open_voc(path, images=images, annotations=annotations, labels=labels, objects=objects, seek=seek))
 
 
 @advised
@@ -121,7 +119,7 @@ def arrays(**arrays: Any) -> Pipeline:
     """NumPy arrays or memory maps of one length: a field each."""
     from .source.arrays import ArraysSource
 
-    return Pipeline(ArraysSource(arrays))
+    return _pipeline(ArraysSource(arrays))
 
 
 @advised
@@ -129,7 +127,7 @@ def stream(factory: Callable[[], Iterable[Mapping[str, Any]]]) -> Pipeline:
     """Samples from ``factory()``, an iterable of mappings, called once per epoch; they are numbered in the order they come."""
     from .source.streams.stream import StreamSource
 
-    return Pipeline(StreamSource(factory))
+    return _pipeline(StreamSource(factory))
 
 
 @advised
@@ -159,7 +157,7 @@ def tar(
     from .engine.each import Crew
     from .source.opening import open_tar
 
-    return Pipeline(open_tar(shards, index, interleave, defaults, allow_pickle, decode, cache, patience, seek, Crew))
+    return _pipeline(open_tar(shards, index, interleave, defaults, allow_pickle, decode, cache, patience, seek, Crew))
 
 
 @advised
@@ -185,7 +183,7 @@ def tfrecord(
     from .engine.each import Crew
     from .source.opening import open_tfrecord
 
-    return Pipeline(open_tfrecord(shards, features, compression, interleave, cache, patience, seek, Crew))
+    return _pipeline(open_tfrecord(shards, features, compression, interleave, cache, patience, seek, Crew))
 
 
 @advised
@@ -197,7 +195,7 @@ def lmdb(path: Path, fields: Sequence[str] | None = None) -> Pipeline:
     """
     from .source.shards.lmdb_source import LmdbSource
 
-    return Pipeline(LmdbSource(path, fields))
+    return _pipeline(LmdbSource(path, fields))
 
 
 @advised
@@ -208,20 +206,19 @@ def mix(pipelines: Sequence[Pipeline], weights: Sequence[float] | None = None, u
     epoch ends when one of them has no sample left, or with ``until="all"`` when all samples have been seen; shorter ones start
     again.
     """
-    return _mix(pipelines, weights, until)
+    from .pipeline import mix
+
+    return mix(pipelines, weights, until)
 
 
-#: packages that a program may use after `import stoker` alone
-_PACKAGES: dict[str, Callable[[], Any]] = {
-    "image": lambda: import_module("stoker.image"),
-    "observe": lambda: import_module("stoker.observe"),
-    "ray": lambda: import_module("stoker.ray"),
-    "torch": lambda: import_module("stoker.torch"),
-}
+def _pipeline(source: Any) -> Pipeline:
+    from .pipeline import Pipeline
+
+    return Pipeline(source)
 
 
 def __dir__() -> list[str]:
-    return sorted({*__all__, *_PACKAGES, "__version__"})
+    return sorted({*__all__, *_LATER, "__version__"})
 
 
 _LATER: Registry[Any] = Registry(
@@ -229,10 +226,15 @@ _LATER: Registry[Any] = Registry(
     {
         "Batch": ("stoker.batch.batch", "Batch", ""),
         "Sample": ("stoker.batch.batch", "Sample", ""),
+        "Pipeline": ("stoker.pipeline", "Pipeline", ""),
         "Loader": ("stoker.loader.loader", "Loader", ""),
         "Cache": ("stoker.storage.cache", "Cache", ""),
         "Feature": ("stoker.source.shards.feature", "Feature", ""),
         "Patience": ("stoker.storage.retry", "Patience", ""),
+        "image": ("stoker.image", "", ""),
+        "observe": ("stoker.observe", "", ""),
+        "ray": ("stoker.ray", "", ""),
+        "torch": ("stoker.torch", "", ""),
         **{
             name: ("stoker.pack", name, "")
             for name in ("TarWriter", "TfrecordWriter", "write_lmdb", "write_tar", "write_tfrecord")
@@ -246,6 +248,4 @@ if not TYPE_CHECKING:  # type checkers know what is there, and what is not
         """What is imported when it is first used, so that `import stoker` stays quick."""
         if name in _LATER:
             return _LATER.get(name, name)
-        if name in _PACKAGES:
-            return _PACKAGES[name]()
         raise unknown_attribute(sys.modules[__name__], name)

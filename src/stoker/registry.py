@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 from .errors import ConfigError, MissingExtra
 
 T = TypeVar("T")
-#: module, attribute, and the extra of Stoker that the module needs; "": none
+#: module, attribute ("": the module itself), and the extra of Stoker that the module needs; "": none
 Entry = tuple[str, str, str]
 
 
@@ -30,7 +30,8 @@ class Registry(Generic[T]):
         """The object for a name; `asked` is what the user wrote, for the message if there is no such name or package."""
         self.check(name, asked)
         module, attribute, extra = self._entries[name]
-        found: T = getattr(needed(module, extra, asked) if extra else import_module(module), attribute)
+        within: Any = needed(module, extra, asked) if extra else import_module(module)
+        found: T = getattr(within, attribute) if attribute else within
         return found
 
     def check(self, name: object, asked: str) -> None:

@@ -15,7 +15,7 @@ from stoker.cli.serve import serve
 from stoker.cli.tar.tables import MAX_CELL
 from stoker.device import device_decode, torch_dataset
 from stoker.engine import auto_policy as policy
-from stoker.engine import daemons, executor, preflight
+from stoker.engine import daemons, executor, preflight, supervisor
 from stoker.engine.auto_policy import MOST_THREADS
 from stoker.errors import message_of
 from stoker.image import AutoAugment, RandAugment, checks, colour, limits, npy
@@ -125,6 +125,8 @@ ROWS = {
     "worker processes that one sample may end": f"{executor.POISON // executor.CRASHED}; or "
     f"{executor.POISON // executor.KILLED} that were killed",
     "remote workers": f"{remote_executor._MOST_WORKERS:,}; each owes results of at most {parcel_ledger.OWED_BYTES // 10**6} MB",
+    "processes of `stoker worker`": f"{supervisor._MOST_IDLE}; before the third it waits {supervisor._PAUSE_S:g} s, then longer "
+    f"each time, at most {supervisor._LONGEST_S:g} s",
     "silence of a remote worker": f"{remote_executor.BeatTimes().silent_s:g} s",
     "trainers of a pool": f"{pool_service._MOST_TRAINERS}; rows that are kept for others "
     f"{inspect.signature(serve).parameters['memory'].default.replace('GB', ' GB')}",

@@ -16,17 +16,13 @@ from .test_examples import EXAMPLES, run_python
 
 _STEP = re.compile(r"^step (\d+ epoch \d+ loss \d+\.\d+), [\d,]+ images/s$", re.MULTILINE)
 
-#: runs a program with one list of arguments after the other: torch takes long to import. The end of the interpreter is left out:
-#: once, on a busy machine, it aborted after all the work was done, for a reason that was not found (torch 2.13 keeps threads of a
-#: destroyed process group). So this says nothing of how the example ends; tests/system/test_exit.py says how programs do.
+#: runs a program with one list of arguments after the other: torch takes long to import
 _IN_TURN = """
-import json, os, runpy, sys
+import json, runpy, sys
 program, runs = sys.argv[1:]
 for words in json.loads(runs):
     sys.argv = [program, *words]
     runpy.run_path(program, run_name="__main__")
-sys.stdout.flush()
-os._exit(0)
 """
 
 

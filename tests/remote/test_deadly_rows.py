@@ -17,7 +17,10 @@ from stoker import Pipeline
 from stoker.errors import ClosedError, WorkerError
 from stoker.loader import Loader
 from stoker.loader.remote_work import handshake_of, stoker_version
-from stoker.remote.frames import PROTOCOL, Hello, packed
+from stoker.remote.carrier import Carrier
+from stoker.remote.frames import PROTOCOL, Hello, RowsTask, packed
+from stoker.remote.home_process import HomeProcess
+from stoker.storage.scratch import Scratch
 
 from ..loader.runs import hash_of
 from ..support import process_ended, process_id
@@ -109,8 +112,14 @@ def test_a_sample_that_ends_its_workers_is_skipped_where_that_is_allowed(monkeyp
         assert loader.stats().lost > 0 and "ran again because a worker was lost" in loader.why()
 
 
-def test_rows_of_any_shape_come_home_from_that_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    pipeline = stoker.arrays(x=np.arange(8)).map(grown).batch(8)
+def even(sample: dict[str, Any]) -> bool:
+    return bool(sample["x"] % 2 == 0)
+
+
+@pytest.mark.parametrize("filtered", [False, True], ids=["batches", "segments"])
+def test_rows_of_any_shape_come_home_from_that_process(filtered: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = stoker.arrays(x=np.arange(8)).map(grown)
+    pipeline = (source.filter(even) if filtered else source).batch(4)
     with lonely(pipeline, monkeypatch) as loader, pipeline.loader(executor="inline") as oracle:
         assert [hash_of(batch) for batch in loader] == [hash_of(batch) for batch in oracle]
         assert loader._machinery.executor._exchange.home_process._executor is not None
@@ -168,3 +177,35 @@ def test_closing_ends_that_process_whatever_it_does(monkeypatch: pytest.MonkeyPa
         process = process_id(home._executor.processes[0])
     until(lambda: process_ended(process), "it to end")
     taker.join(DEADLINE_S)
+
+
+class Endless(Carrier):
+    """Rows that never come."""
+
+    kind = "endless"
+
+    def asked(self, content: Any) -> None: ...
+
+    def nbytes(self, content: Any) -> int:
+        return 0
+
+    def make(self, task: RowsTask, scratch: Any) -> Any:
+        threading.Event().wait()
+
+    def received(self, content: Any, result: Any, buffers: Any) -> Any: ...
+
+
+@pytest.mark.parametrize("how", ["closed", "unwanted", "the program ends"])
+def test_nobody_waits_for_that_process_any_longer_than_it_is_wanted(how: str) -> None:
+    home, wanted = HomeProcess(Scratch), threading.Event()
+    made: list[Any] = []
+    task = RowsTask(0, b"", b"")
+    thread = threading.Thread(target=lambda: made.append(home.make(Endless(), [task], lambda: not wanted.is_set())))
+    thread.start()
+    until(lambda: home._executor is not None and home._executor.ready, "the process")
+    executor = home._executor
+    assert executor is not None
+    {"closed": home.close, "unwanted": wanted.set, "the program ends": executor.close}[how]()
+    thread.join(DEADLINE_S)
+    assert made == [None] and executor.stopped
+    home.close()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +20,7 @@ from stoker.engine import supervisor
 from stoker.engine.supervisor import Supervisor
 from stoker.loader import Loader
 
+from ..loader.runs import ROOT
 from ..support import process_ended, process_id
 from .serving import DEADLINE_S, HERE, command, executor_of, until, workers_of
 
@@ -104,6 +107,24 @@ def test_a_signal_to_command_and_process_asks_once_and_a_second_to_the_command_e
         worker.send_signal(signal.SIGINT)
         assert worker.wait(DEADLINE_S) == 130
         until(lambda: process_ended(process), "the process to end")
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_signal_while_the_pipeline_is_imported_ends_both(number: int, status: int, tmp_path: Path) -> None:
+    script = tmp_path / "slow_import.py"
+    script.write_text("import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(600)\n")
+    line = [sys.executable, "-m", "stoker", "worker", "--connect", "tcp://127.0.0.1:9", f"{script}:train"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as worker:
+        assert worker.stdout is not None
+        process = process_id(int(worker.stdout.readline()))
+        worker.send_signal(number)
+        try:
+            _, told = worker.communicate(timeout=DEADLINE_S)
+        finally:
+            worker.kill()
+    assert (worker.returncode, told) == (status, "stopped\n" if number == signal.SIGINT else "")
+    assert process_ended(process)
 
 
 # ---- the supervisor ----------------------------------------------------------------------------------------------------------

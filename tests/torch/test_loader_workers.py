@@ -14,10 +14,12 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import get_worker_info
+from torch.utils.data import Dataset, default_collate, get_worker_info
 
 from stoker.errors import ClosedError, ConfigError, FunctionError, WorkerError
+from stoker.storage.scratch import Scratch
 from stoker.torch import DataLoader
+from stoker.torch.fetch_work import FetchTask, FetchWork
 
 from ..loader.runs import run_python
 from ..support import process_ended, until
@@ -360,3 +362,36 @@ def test_a_script_that_never_closes_its_loader_ends_and_leaves_nothing(end: str)
     assert len(workers) == 1, done.stderr
     assert (done.returncode == 0) == ("Keyboard" not in end), done.stderr
     until(lambda: all(map(process_ended, workers)))
+
+
+class CrowdedScratch(Scratch):
+    """That of a thread which waits for a core whenever it fetches an item."""
+
+    had_s = 0.0
+
+    def weight(self, kind: Any) -> int:
+        return 1
+
+    def queued_s(self, now: float | None = None) -> float:
+        return self.had_s
+
+
+class Crowded(Dataset[int]):
+    def __init__(self, scratch: CrowdedScratch) -> None:
+        self.scratch = scratch
+
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, index: int) -> int:
+        self.scratch.had_s += 0.25
+        return index
+
+
+def test_items_that_have_no_core_do_not_count_as_waiting_for_something_else() -> None:
+    scratch = CrowdedScratch()
+    fetched = FetchWork(Crowded(scratch), default_collate, None, 0, 0, True)(FetchTask(0, 0, [0, 1], [0, 1]), scratch)
+    scratch.close()
+    assert fetched is not None and fetched.value.tolist() == [0, 1]
+    assert fetched.report.queued_s == 0.5
+    assert fetched.report.lock_s >= 0, "and how long the interpreter lock takes to get is tried"

@@ -48,8 +48,6 @@ class Supervisor:
             while True:
                 number, status, report = self._run_one(successor)
                 leaving = self._leaving  # a handler sets it, at any time
-                if leaving and status in (-signal.SIGTERM, 128 + signal.SIGTERM):
-                    raise KeyboardInterrupt  # it had begun nothing that it could finish
                 if leaving or ENDED in report:
                     return status if status >= 0 else 128 - status
                 idle, successor = 0 if WORKED in report else idle + 1, True
@@ -83,7 +81,10 @@ class Supervisor:
                 self._child = process.pid
                 if self._leaving:
                     self._ask()
-                os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # its number stays its own
+                if hasattr(os, "waitid"):  # macOS has it from Python 3.13
+                    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # its number stays its own
+                else:
+                    process.wait()
             finally:
                 self._child = 0
                 kill_group(process.pid)  # what functions started in it

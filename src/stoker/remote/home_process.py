@@ -42,6 +42,8 @@ class HomeProcess:
         """What became of a parcel, which may be lost; None: nobody wants it any more. Raises ConfigError if it cannot be sent."""
         with self._turn:
             task: Task[Any] = Task(0, 0, asked, alone=True)
+            if self._closed:
+                return None
             if self._executor is None:
                 self._executor = ProcessExecutor(1, self._make_scratch)
             executor, outcomes = self._executor, list[Outcome[Any, Any]]()
@@ -49,7 +51,7 @@ class HomeProcess:
                 channel = executor.channel(self._works.setdefault(carrier, _PackedRows(carrier)))
                 self._at_work, self._stuck = True, ""
                 channel.submit([task])
-                while not outcomes and not self._closed and wanted() and not self._stuck:
+                while not (outcomes or self._stuck or self._closed or executor.stopped) and wanted():
                     outcomes = channel.collect(_LOOK_S)
                 channel.cancel()
             finally:

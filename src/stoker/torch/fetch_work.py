@@ -6,6 +6,7 @@ process has its own copy of the data set.
 
 from __future__ import annotations
 
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ from ..errors import FunctionError, message_of
 from ..faults import RunAgain
 from ..plan.seeds import key_of
 from ..stage.global_random import ALL, GENERATORS, SeededTurn
+from ..stage.runner import NOT_LOOKED_AT, note_waits
 from ..stage.user_function import UserFunction
 
 #: random streams of what is asked for items, and of what joins them
@@ -139,7 +141,8 @@ class FetchWork:
             return None  # a worker is asked whether it has this
         report, at = Report(), _At(self, task)
         report.weight = scratch.weight(self)
-        clock = clocks() if report.weight else (0.0, 0.0)
+        clock, queued_s = (clocks(), scratch.queued_s(time.monotonic())) if report.weight else NOT_LOOKED_AT
+        begun_s = clock[0]
         try:
             with self._as_worker(), _one_thread():
                 items = self._items(task, at)
@@ -155,6 +158,8 @@ class FetchWork:
         except Exception as error:  # noqa: BLE001  the user's, and raised at home
             report.weight = 0
             return FetchResult(None, 0, 0, report, failure=FetchFailure.of(error, at.in_words()))
+        if report.weight:
+            note_waits(report, scratch, begun_s, queued_s)
         report.rows, report.draws = rows, self._fetch.draws or self._join.draws
         return FetchResult(value, rows, column_bytes(value), report)
 
