@@ -35,7 +35,8 @@ CONFIG = {
     "upscaling_speed": 1.0,
     "idle_timeout_minutes": 0.05,
     "provider": {
-        "type": "fake_multinode",
+        "type": "external",  # Ray's packages lack the defaults of its own name for it, "fake_multinode"
+        "module": "ray.autoscaler._private.fake_multi_node.node_provider.FakeMultiNodeProvider",
         "use_node_id_as_ip": True,
         "disable_node_updaters": True,
         "disable_launch_config_check": True,
@@ -45,6 +46,11 @@ CONFIG = {
     "available_node_types": {"node": NODE, "ray.head.default": {"resources": {"CPU": 1}, "node_config": {}, "max_workers": 0}},
     "head_node_type": "ray.head.default",
     "auth": {"ssh_user": "nobody"},
+    **{f"{kind}_commands": [] for kind in ("setup", "head_setup", "worker_setup", "initialization", "head_start_ray")},
+    "worker_start_ray_commands": [],
+    "cluster_synced_files": [],
+    "file_mounts": {},
+    "docker": {},
 }
 STARTED = {
     **QUIET,
@@ -83,7 +89,7 @@ deadline = time.monotonic() + given["within_s"]
 with pipeline.loader(executor="ray", processes=3) as loader:
     executor = loader._machinery.executor
     while nodes != [1, 3, 1, 3] or len(epochs) < 2:
-        assert time.monotonic() < deadline, (nodes, open(given["folder"] + "/session_latest/logs/monitor.log").read()[-3000:])
+        assert time.monotonic() < deadline, (nodes, [open(given["folder"] + "/session_latest/logs/monitor." + kind).read()[-2000:] for kind in ("log", "err")])
         epochs.append([])
         for batch in loader:
             epochs[-1].append(hash_of(batch))
