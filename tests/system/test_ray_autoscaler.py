@@ -75,10 +75,10 @@ os.environ["RAY_TMPDIR"] = given["folder"]
 os.makedirs(given["folder"] + "/ray")
 with open(given["folder"] + "/config", "w") as file:
     json.dump(given["config"], file)
-start = ["ray", "start", "--head", "--num-cpus=1", "--object-store-memory=80000000", "--include-dashboard=false"]
+start = ["start", "--head", "--num-cpus=1", "--object-store-memory=80000000", "--include-dashboard=false"]
 start += ["--temp-dir=" + given["folder"], "--autoscaling-config=" + given["folder"] + "/config"]
 subprocess.run(
-    [sys.executable, "-c", "from ray.scripts.scripts import main; main()", *start[1:]],
+    [sys.executable, "-c", "from ray.scripts.scripts import main; main()", *start],
     env={**os.environ, **given["started"]}, stdout=sys.stderr, check=True,
 )
 ray.init("auto", logging_level=logging.ERROR, log_to_driver=False)
@@ -89,7 +89,9 @@ deadline = time.monotonic() + given["within_s"]
 with pipeline.loader(executor="ray", processes=3) as loader:
     executor = loader._machinery.executor
     while nodes != [1, 3, 1, 3] or len(epochs) < 2:
-        assert time.monotonic() < deadline, (nodes, [open(given["folder"] + "/session_latest/logs/monitor." + kind).read()[-2000:] for kind in ("log", "err")])
+        if time.monotonic() > deadline:
+            logs = [open(given["folder"] + "/session_latest/logs/monitor." + kind).read()[-2000:] for kind in ("log", "err")]
+            raise SystemExit("\\n".join([str(nodes), *logs]))
         epochs.append([])
         for batch in loader:
             epochs[-1].append(hash_of(batch))
