@@ -340,7 +340,7 @@ def test_what_is_no_operation_is_told_what_was_meant(given: Any, told: str) -> N
 )
 def test_what_is_no_image_is_an_error_that_names_the_sample(value: Any, error: type[SampleError], told: str) -> None:
     stage = stoker.arrays(image=PIXELS).map(image=lambda image: value).image("image", Resize((4, 4)))
-    with pytest.raises(error, match=f"^sample '0': .*{told}.*replace it, or skip bad samples") as caught:
+    with pytest.raises(error, match=f"^sample '0': .*{told}.*replace it, or skip it") as caught:
         list(stage)
     assert caught.value.key == "0"
 
@@ -400,7 +400,7 @@ def test_pixels_that_would_become_too_large_are_refused_before_anything_runs(op:
 def test_a_sample_that_would_become_too_large_is_an_error_of_it(ops: Any, error: type[SampleError], told: str) -> None:
     pixels = np.zeros((2, 2, 300, 3), np.uint8) if "300x2" in told else PIXELS
     stage = stoker.arrays(image=pixels).map(image=np.copy).image("image", *ops)  # a function: the size is not known in advance
-    with pytest.raises(error, match=f"^sample '0': .*{told}.*skip bad samples"):
+    with pytest.raises(error, match=f"^sample '0': .*{told}.*skip it with"):
         list(stage)
 
 
@@ -437,7 +437,7 @@ def test_more_pixels_may_be_asked_for() -> None:
 )
 def test_a_crop_to_what_is_no_box_is_an_error_that_names_the_sample(box: Any, told: str) -> None:
     given = stoker.arrays(image=PIXELS, box=np.zeros((4, 4), np.float32)).map(box=lambda old: box)
-    with pytest.raises(BoxError, match=f"(?s)^sample '0': the box .*({told}).*skip bad samples"):
+    with pytest.raises(BoxError, match=f"(?s)^sample '0': the box .*({told}).*skip it with"):
         list(given.image("image", CropBox(), Resize((4, 4))))
 
 
