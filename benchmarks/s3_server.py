@@ -7,6 +7,7 @@ memory of the objects, which are there before they part.
 
 from __future__ import annotations
 
+import io
 import os
 import socket
 import sys
@@ -62,6 +63,8 @@ def serving_s3(folder: Path, latency_s: float, processes: int = 1) -> Iterator[s
 def main() -> None:
     # In files, where moto keeps objects of 5 MB and more, processes would move each other's place to read from.
     os.environ["MOTO_S3_DEFAULT_KEY_BUFFER_SIZE"] = str(1 << 40)
+    from moto.core import DEFAULT_ACCOUNT_ID
+    from moto.s3.models import s3_backends
     from moto.server import create_backend_app
     from werkzeug.test import Client
 
@@ -76,6 +79,10 @@ def main() -> None:
     put(f"/{BUCKET}")
     with ThreadPoolExecutor(4) as pool:  # whose threads end before processes part
         list(pool.map(lambda file: put(f"/{BUCKET}/{file.name}", file.read_bytes()), Path(sys.argv[1]).iterdir()))
+    # moto copies an object for each answer, unless its buffer was made of the very bytes that are asked for.
+    bucket = s3_backends[DEFAULT_ACCOUNT_ID]["aws"].buckets[BUCKET]
+    for key in bucket.keys.values():
+        key._value_buffer = io.BytesIO(key.value)
     crew.fork(int(sys.argv[3]))
     S3Server(crew, app, float(sys.argv[2])).run()
 

@@ -32,8 +32,6 @@ BUCKET = "bucket"
 _MODIFIED = b"Last-Modified: Thu, 01 Jan 2026 00:00:00 GMT"
 _RANGE = re.compile(rb"\r\nrange: *bytes=(\d+)-(\d*)", re.IGNORECASE)
 _MOST_HEADER = 1 << 16
-#: For servers that copy what they send, as moto does: in pages of 4 KiB, new memory for each answer took a third of its time.
-_HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 
 
 class Crew:
@@ -168,7 +166,7 @@ class Server:
 def serving(folder: Path, latency_s: float, processes: int = 1, program: str = __file__, certificate: str = "") -> Iterator[str]:
     """A server in processes of its own, with a certificate over TLS; gives its address."""
     command = [sys.executable, str(Path(program).resolve()), str(folder), str(latency_s), str(processes), certificate]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ | _HUGE_PAGES) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
             yield f"{'https' if certificate else 'http'}://127.0.0.1:{int(process.stdout.readline())}"
