@@ -157,7 +157,20 @@ def tar(
     from .engine.each import Crew
     from .source.opening import open_tar
 
-    return _pipeline(open_tar(shards, index, interleave, defaults, allow_pickle, decode, cache, patience, seek, Crew))
+    return _pipeline(
+        open_tar(
+            shards,
+            index=index,
+            interleave=interleave,
+            defaults=defaults,
+            allow_pickle=allow_pickle,
+            decode=decode,
+            cache=cache,
+            patience=patience,
+            seek=seek,
+            crew=Crew,
+        )
+    )
 
 
 @advised
@@ -183,7 +196,18 @@ def tfrecord(
     from .engine.each import Crew
     from .source.opening import open_tfrecord
 
-    return _pipeline(open_tfrecord(shards, features, compression, interleave, cache, patience, seek, Crew))
+    return _pipeline(
+        open_tfrecord(
+            shards,
+            features=features,
+            compression=compression,
+            interleave=interleave,
+            cache=cache,
+            patience=patience,
+            seek=seek,
+            crew=Crew,
+        )
+    )
 
 
 @advised

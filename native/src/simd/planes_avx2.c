@@ -180,11 +180,12 @@ INLINE void store(uint8_t *out, __m256i bytes) {
 #include "planes_body.h"
 
 void stk_interleaved_avx2(const int16_t *const lines[3], stk_colour colour, int32_t count, uint8_t *out) {
-  EACH_COLOUR(interleaved, count, out)
+  EACH_COLOUR(interleaved, count, out);
 }
 
-void stk_planar_avx2(const int16_t *const lines[3], stk_colour colour, int32_t count,
-                     uint8_t *const out[3]){EACH_COLOUR(planar, count, out)}
+void stk_planar_avx2(const int16_t *const lines[3], stk_colour colour, int32_t count, uint8_t *const out[3]) {
+  EACH_COLOUR(planar, count, out);
+}
 
 /* ---- across and colour in one ------------------------------------------------------------------------------------------ */
 

@@ -217,8 +217,9 @@ INLINE void interleaved(const int16_t *const from[3], stk_colour colour, int32_t
   }
 }
 
-void stk_interleaved_avx512(const int16_t *const lines[3], stk_colour colour, int32_t count,
-                            uint8_t *out){EACH_COLOUR(interleaved, count, out)}
+void stk_interleaved_avx512(const int16_t *const lines[3], stk_colour colour, int32_t count, uint8_t *out) {
+  EACH_COLOUR(interleaved, count, out);
+}
 
 INLINE void put_planes(const __m512i rgb[3], int planes, uint8_t *const out[3], int32_t i, int32_t count) {
   for (int k = 0; k < planes; k++) {
@@ -238,8 +239,9 @@ INLINE void planar(const int16_t *const from[3], stk_colour colour, int32_t coun
   }
 }
 
-void stk_planar_avx512(const int16_t *const lines[3], stk_colour colour, int32_t count,
-                       uint8_t *const out[3]){EACH_COLOUR(planar, count, out)}
+void stk_planar_avx512(const int16_t *const lines[3], stk_colour colour, int32_t count, uint8_t *const out[3]) {
+  EACH_COLOUR(planar, count, out);
+}
 
 /* ---- across and colour in one ------------------------------------------------------------------------------------------ */
 

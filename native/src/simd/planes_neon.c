@@ -135,9 +135,9 @@ INLINE void store(uint8_t *out, uint8x16_t bytes) {
 #include "planes_body.h"
 
 void stk_interleaved_neon(const int16_t *const lines[3], stk_colour colour, int32_t count, uint8_t *out) {
-  EACH_COLOUR(interleaved, count, out)
+  EACH_COLOUR(interleaved, count, out);
 }
 
 void stk_planar_neon(const int16_t *const lines[3], stk_colour colour, int32_t count, uint8_t *const out[3]) {
-  EACH_COLOUR(planar, count, out)
+  EACH_COLOUR(planar, count, out);
 }

@@ -35,6 +35,7 @@ CacheLike = Union[str, "os.PathLike[str]", Cache, None]
 
 def open_tar(
     spec: Spec,
+    *,
     index: str,
     interleave: int | None,
     defaults: Mapping[str, Any] | None,
@@ -70,6 +71,7 @@ def open_tar(
 
 def open_tfrecord(
     spec: Spec,
+    *,
     features: Any,
     compression: str | None,
     interleave: int | None,
