@@ -61,7 +61,7 @@ from stoker.remote.frames import (
 )
 from stoker.remote.parcel_ledger import Parcel
 from stoker.remote.remote_executor import RemoteSetting
-from stoker.remote.worker_service import WorkerService
+from stoker.remote.worker_service import Stuck, WorkerService
 from stoker.storage.scratch import Scratch
 
 from ..loader.runs import PIPELINES
@@ -208,7 +208,16 @@ class Worker:
         self._welcome = Welcome(0.5, 5.0)
         self._jobs: list[Any] = []
         self.seeds: list[Message] = [
-            [packed(message)] for message in (self._welcome, Refused("why"), Unwanted([SERIAL]), Stranger(), End(), Beat())
+            [packed(message)]
+            for message in (
+                self._welcome,
+                Refused("why"),
+                Refused("why", stuck=True),
+                Unwanted([SERIAL]),
+                Stranger(),
+                End(),
+                Beat(),
+            )
         ]
 
     def submit(self, tasks: list[Any], first: bool = False) -> None:
@@ -225,6 +234,8 @@ class Worker:
             service._keep_time(time.monotonic())
         except WorkerRefused:
             return "refused"
+        except Stuck:
+            return "stuck"
         except FrameError as error:
             return re.sub(r"[^a-z ]+", "", str(error))[:80]
         for job in self._jobs:
