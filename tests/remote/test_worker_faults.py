@@ -24,6 +24,7 @@ import stoker
 from stoker import Pipeline
 from stoker.loader import Loader
 from stoker.loader.remote_work import handshake_of, stoker_version
+from stoker.remote import remote_executor
 from stoker.remote.curve_keys import make_keys, read_caller
 from stoker.remote.frames import PROTOCOL, Beat, Hello, Results, packed
 
@@ -90,6 +91,14 @@ def test_killed_stopped_and_added_workers_change_nothing(oracle: list[str], capl
         assert workers[2].wait(served.DEADLINE_S) == 0
         until(lambda: workers_of(loader) == 2, "one to have left")
         assert len(epoch(loader)) == len(oracle)
+
+
+def test_without_threads_of_its_own_a_trainer_waits_for_the_first_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that runs already takes a moment to connect, and what would end it would end the trainer."""
+    monkeypatch.setattr(remote_executor, "_POOL_S", 120.0)
+    with quick().loader(threads=0, workers_at=HERE) as loader, command(loader, "tests.remote.test_worker_faults:quick"):
+        next(iter(loader))
+        assert workers_of(loader) == 1
 
 
 @pytest.mark.usefixtures("impatient")

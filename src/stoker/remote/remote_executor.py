@@ -83,7 +83,7 @@ _MOST_LAST_WORDS = 64
 _MOST_UNSENT = 4
 #: different reasons to refuse a worker that are logged
 _MOST_REFUSALS = 100
-#: seconds for which a pool may be silent at first, before this process makes rows itself
+#: seconds for which a pool may be silent at first, or no worker there, before a process that prefers them makes rows itself
 _POOL_S = 3.0
 
 
@@ -218,7 +218,8 @@ class _Exchange:
         self._alone_s = time.monotonic() + _POOL_S if setting.pooled else 0.0  # when to go on without a pool; 0: said so
         self._seen: dict[Any, SeenMemory] = {}  # memory of workers and pools, by address
         self._name = "the pool at" if setting.pooled else "remote worker"
-        self.ledger = ParcelLedger(threads, setting.shy, hedges=not setting.pooled, waits_until=self._alone_s)
+        waits_until = time.monotonic() + _POOL_S  # workers that are there already take a moment to connect
+        self.ledger = ParcelLedger(threads, setting.shy, hedges=not setting.pooled, waits_until=waits_until)
         self._lock = threading.Lock()  # of the ledger
         self._mail: deque[tuple[Any, bytes]] = deque()  # that the exchange's thread is to send
         self._freed: dict[Any, list[int]] = {}  # parcels whose answers are not needed any more, and who does not know it yet
